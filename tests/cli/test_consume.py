@@ -62,7 +62,7 @@ def test_where_to_start(
 
 def test_an_offset_that_is_not_there_is_remarked(ask: Run, filled: str) -> None:
     outcome = ask("consume", filled, "--no-follow", "-p", "0", "-o", "99")
-    assert outcome.error == f"{filled}-0 has offsets from 0 up to 10: reading from 10.\n"
+    assert outcome.error == f"{filled}-0 has offsets from 0 up to 10: reading starts at 10.\n"
     assert ask("consume", filled, "--no-follow", "-o", "99", "-q").error == ""
 
 

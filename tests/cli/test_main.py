@@ -4,9 +4,14 @@ import importlib.metadata
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from millstream.cli.main import MODULES, build
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -25,6 +30,10 @@ HEAVY = (
 )
 
 
+#: Subcommands that are one command, without commands of their own.
+_ALONE = ("serve", "produce", "consume")
+
+
 def test_version(run: Run) -> None:
     number = importlib.metadata.version("millstream")
     assert run("--version").out == f"millstream {number}\n"
@@ -32,24 +41,93 @@ def test_version(run: Run) -> None:
     assert json.loads(run("version", "--json").out)["millstream"] == number
 
 
-@pytest.mark.parametrize(
-    "command",
-    [(), ("serve",), ("produce",), ("consume",), ("topic",), ("topic", "create"), ("log", "dump")],
-)
-def test_help(run: Run, command: tuple[str, ...]) -> None:
-    outcome = run(*command, "--help")
+def _commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[_Command]:
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from _commands(command, (*path, name))
+        else:
+            yield _Command((*path, name), command)
+
+
+class _Command(NamedTuple):
+    """A command by the words that call it."""
+
+    path: tuple[str, ...]
+    command: TyperCommand
+
+    @property
+    def options(self) -> list[TyperOption]:
+        return [each for each in self.command.params if isinstance(each, TyperOption)]
+
+
+_ROOT = typer.main.get_command(build())
+assert isinstance(_ROOT, TyperGroup)
+_COMMANDS = list(_commands(_ROOT))
+
+
+def test_every_subcommand_of_the_table_exists() -> None:
+    words = {each.path for each in _COMMANDS}
+    assert {path[0] for path in words} == {*MODULES, "version"}
+    assert {
+        ("topic", "create"),
+        ("group", "reset-offsets"),
+        ("txn", "abort"),
+        ("broker", "decommission"),
+        ("cluster", "up"),
+        ("log", "dump"),
+        ("dlq", "replay"),
+        ("outbox", "relay"),
+    } <= words
+
+
+@pytest.mark.parametrize("each", _COMMANDS, ids=lambda each: " ".join(each.path))
+def test_help_describes_the_command_and_all_its_options(run: Run, each: _Command) -> None:
+    outcome = run(*each.path, "--help")
     assert outcome.code == 0
-    assert "Usage" in outcome.out
+    assert f"Usage: millstream {' '.join(each.path)}" in outcome.out.replace(
+        " root ", " millstream "
+    )
+    text = " ".join(outcome.out.split())
+    first = (each.command.help or "").split("\n\n")[0].split()
+    assert first, "the command has no description"
+    assert " ".join(first[:5]) in text
+    for option in each.options:
+        assert option.opts[0] in text
+
+
+@pytest.mark.parametrize("each", _COMMANDS, ids=lambda each: " ".join(each.path))
+def test_an_unknown_option_is_a_usage_error(run: Run, each: _Command) -> None:
+    outcome = run(*each.path, "--no-such-option")
+    assert outcome.code == 2
+    assert "--no-such-option" in outcome.error
+    assert outcome.out == ""
+
+
+@pytest.mark.parametrize("name", [each for each in MODULES if each not in _ALONE])
+def test_a_group_of_commands_lists_them(run: Run, name: str) -> None:
+    outcome = run(name, "--help")
+    assert outcome.code == 0
+    for each in _COMMANDS:
+        if each.path[0] == name:
+            assert each.path[1] in outcome.out
 
 
 def test_help_names_the_exit_codes(run: Run) -> None:
-    assert "Exit codes" in run("--help").out
-    assert "Exit codes" in run("topic", "create", "--help").out
+    assert "Exit codes: 0 done" in run("--help").out
+    lacking = [each.path for each in _COMMANDS if "Exit codes" not in (each.command.epilog or "")]
+    assert lacking == [("version",)]
 
 
 def test_wrong_usage(run: Run) -> None:
     assert run("no-such-command").code == 2
     assert run("consume").code == 2
+
+
+def test_each_subcommand_can_be_built_alone() -> None:
+    for name in MODULES:
+        command = typer.main.get_command(build([name]))
+        assert isinstance(command, TyperGroup)
+        assert set(command.commands) == {name, "version"}
 
 
 def test_start_up_imports_nothing_heavy() -> None:

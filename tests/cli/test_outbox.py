@@ -36,12 +36,12 @@ def change(database: Path, statement: str) -> None:
 
 
 def test_from_init_to_a_drained_outbox(ask: Run, database: Path, topic: str) -> None:
-    assert ask("outbox", "init").out == "millstream_outbox: made\n"
+    assert ask("outbox", "init").out == "millstream_outbox: created\n"
     assert ask("outbox", "init").code == 5
     fill(database, topic, 3)
     (shown,) = json.loads(ask("outbox", "status", "--json").out)
     assert (shown["pending"], shown["active"], shown["batch"]) == (3, False, 0)
-    assert "nobody" in ask("outbox", "status").out
+    assert "none" in ask("outbox", "status").out
     assert "3 events sent" in ask("outbox", "relay", "--drain", "--keep", "60").error
     (shown,) = json.loads(ask("outbox", "status", "--json").out)
     assert (shown["pending"], shown["sent"], shown["batch"]) == (0, 3, 1)
@@ -64,7 +64,7 @@ def test_a_person_settles_what_kafka_forgot(
         "has no committed offset" in json.loads(ask("outbox", "status", "--json").out)[0]["error"]
     )
     settled = ask("outbox", "settle", "--shard", "0", "--sent" if sent else "--unsent")
-    assert "2 events taken as" in settled.out
+    assert "2 events marked as" in settled.out
     fill(database, topic, 1)
     assert ask("outbox", "relay", "--drain").code == 0
     consumed = ask("consume", topic, "--from-beginning", "--no-follow").out.split()

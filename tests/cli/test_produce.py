@@ -83,7 +83,7 @@ def test_codecs_and_acks(ask: Run, topic: str, codec: str, acks: str) -> None:
 def test_a_bad_line_stops_but_keeps_what_came_before(ask: Run, topic: str) -> None:
     outcome = ask("produce", topic, "-K", ":", stdin="k:v\nnothing\nk:w\n")
     assert outcome.code == 2, outcome
-    assert "input line 2: no separator ':'" in outcome.error
+    assert "input line 2: it has no separator ':'" in outcome.error
     assert [row["value"] for row in read_back(ask, topic)] == ["v"]
 
 

@@ -1,12 +1,11 @@
-"""`millstream consume`: a topic's messages to standard output.
+"""`millstream consume`: print a topic's messages on standard output.
 
-Reads partitions directly, or with --group as a member of a group that commits what it printed.
+It reads partitions directly, or with --group as a group member that commits printed messages.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any, Final
 
@@ -14,7 +13,6 @@ import typer
 
 from millstream.cli.group.group_reading import GroupReading
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -32,9 +30,10 @@ from millstream.cli.support.message import (
     template_formatter,
     unescape,
 )
-from millstream.cli.support.position import parse_moment
+from millstream.cli.support.position import parse_moment_option
 from millstream.cli.support.reading import Reading, Start
 from millstream.cli.support.terminal import counted, note
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 _COMMIT_INTERVAL_MS: Final = 1000
 
@@ -43,14 +42,14 @@ _COMMIT_INTERVAL_MS: Final = 1000
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     from_beginning: Annotated[
-        bool, typer.Option("--from-beginning", "-B", help="From the first message there is.")
+        bool, typer.Option("--from-beginning", "-B", help="Start at the first message.")
     ] = False,
     offset: Annotated[
         int | None,
         typer.Option(
             "--offset",
             "-o",
-            help="From this offset; -N for the last N messages of each partition.",
+            help="Start at this offset; -N for the last N messages of each partition.",
         ),
     ] = None,
     since: Annotated[
@@ -59,36 +58,36 @@ def consume(
             "--since",
             "--timestamp",
             metavar="TIME",
-            help="From a time: 10m (ago), 2026-01-31T12:00:00Z, or milliseconds since the epoch.",
+            help="Start at a time: 10m (ago), 2026-01-31T12:00:00Z, or ms since the epoch.",
         ),
     ] = None,
     partitions: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Only this one. Repeatable."),
+        typer.Option("--partition", "-p", min=0, help="Only this partition. Repeatable."),
     ] = None,
     group: Annotated[
         str | None,
         typer.Option(
             "--group",
             "-g",
-            help="Join this group: share the topic with its members, go on from what it has"
-            " committed, commit what was printed.",
+            help="Join this group: share the topic with its members, start at the committed"
+            " offsets, commit printed messages.",
         ),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many.")
+        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after this many.")
     ] = None,
     no_follow: Annotated[
         bool,
         typer.Option(
             "--no-follow",
             "-e",
-            help="Stop at what was the end at the start. Reads from the beginning unless told.",
+            help="Stop at the end offsets of the start. Reads from the beginning by default.",
         ),
     ] = False,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="One JSON object a message, which `produce --json` reads."),
+        typer.Option("--json", help="Print JSON objects that `produce --json` reads."),
     ] = False,
     template: Annotated[
         str | None,
@@ -102,24 +101,24 @@ def consume(
     printed: Annotated[
         str | None,
         typer.Option(
-            "--print", metavar="COLUMNS", help=f"Before the value, of: {','.join(PRINTABLE)}."
+            "--print", metavar="COLUMNS", help=f"Columns before the value: {','.join(PRINTABLE)}."
         ),
     ] = None,
     null: Annotated[
-        str, typer.Option("--null", metavar="TEXT", help="What stands for null.")
+        str, typer.Option("--null", metavar="TEXT", help="Text printed for null.")
     ] = "null",
     delimiter: Annotated[
-        str, typer.Option("--delimiter", help="What ends a message; \\0 is a zero byte.")
+        str, typer.Option("--delimiter", help="Text after each message; \\0 is a zero byte.")
     ] = "\\n",
     read_uncommitted: Annotated[
-        bool, typer.Option("--read-uncommitted", help="Also records of open transactions.")
+        bool, typer.Option("--read-uncommitted", help="Also print records of open transactions.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no notes.")] = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Print a topic's messages, new ones unless told where to start; Ctrl-C ends it."""
+    """Print a topic's messages, by default new ones, until Ctrl-C."""
     start = _start(from_beginning, offset, since, no_follow)
     formatter = _formatter(as_json, template, printed, null, unescape(delimiter).encode())
     if group is not None:
@@ -139,7 +138,7 @@ def consume(
         try:
             _write(reading.messages(max_messages, no_follow), formatter)
         except KeyboardInterrupt:
-            # The ordinary end of following a topic; without following, something is missing.
+            # Ctrl-C is the normal end of following a topic. With --no-follow, messages are missing.
             if no_follow:
                 raise
         if not quiet and sys.stderr.isatty():
@@ -153,12 +152,13 @@ def _check_group(group: str, partitions: list[int] | None, start: Start) -> None
         raise CommandError(ExitCode.USAGE, "--group: a group's name cannot be empty.")
     if partitions:
         raise CommandError(
-            ExitCode.USAGE, "--partition and --group exclude each other: the group assigns."
+            ExitCode.USAGE,
+            "give --partition or --group, not both: a group assigns partitions itself.",
         )
     if start.offset is not None or start.since_ms is not None:
         raise CommandError(
             ExitCode.USAGE,
-            "a group goes on from what it has committed: move that first, with"
+            "a group starts at its committed offsets: change them first with"
             f" `millstream group reset-offsets {group}`.",
         )
 
@@ -167,14 +167,11 @@ def _start(from_beginning: bool, offset: int | None, since: str | None, no_follo
     if from_beginning + (offset is not None) + (since is not None) > 1:
         raise CommandError(
             ExitCode.USAGE,
-            "start at one place: --from-beginning, --offset or --since, not several.",
+            "give only one of --from-beginning, --offset and --since.",
         )
     since_ms = None
     if since is not None:
-        try:
-            since_ms = parse_moment(since, int(time.time() * 1000))
-        except ValueError as error:
-            raise CommandError(ExitCode.USAGE, f"--since {error}.") from None
+        since_ms = parse_moment_option(since, "--since")
     elif offset is None and no_follow:
         from_beginning = True
     return Start(from_beginning, offset, since_ms)
@@ -196,17 +193,17 @@ def _formatter(
     for name in columns:
         if name not in (*PRINTABLE, "value"):
             raise CommandError(
-                ExitCode.USAGE, f"--print does not know {name!r}; it has {', '.join(PRINTABLE)}."
+                ExitCode.USAGE, f"--print has no column {name!r}: use {', '.join(PRINTABLE)}."
             )
     return column_formatter(columns, null.encode(), delimiter)
 
 
 def _consumer_config(group: str | None, start: Start, read_uncommitted: bool) -> dict[str, Any]:
     config: dict[str, Any] = {
-        # librdkafka wants a group's name even where no group is joined.
+        # librdkafka requires a group id even if no group is joined.
         "group.id": "millstream-cli" if group is None else group,
         "enable.auto.commit": group is not None,
-        # Commits take what `GroupReading` stores: what was printed.
+        # `GroupReading` stores the offsets of printed messages, and commits take those.
         "enable.auto.offset.store": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
@@ -219,7 +216,7 @@ def _consumer_config(group: str | None, start: Start, read_uncommitted: bool) ->
 
 
 def _write(batches: Iterator[list[Message]], formatter: Formatter) -> None:
-    """Each batch in one write: a person sees it at once, a pipe gets few writes."""
+    """Write each batch at once: a user sees it immediately, and a pipe gets few writes."""
     out = sys.stdout.buffer
     for batch in batches:
         out.write(b"".join(map(formatter, batch)))

@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
     ServersOption,
-    parse_pairs,
+    client_properties,
 )
-from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.failure import (
+    EXIT_CODES_HELP,
+    CommandError,
+    ExitCode,
+    failing_with,
+    guarded,
+)
 from millstream.cli.support.message import put_bytes
-from millstream.cli.support.position import parse_moment
+from millstream.cli.support.position import parse_moment_option
 from millstream.cli.support.terminal import (
     JsonOption,
     counted,
@@ -32,33 +37,42 @@ from millstream.cli.support.terminal import (
     print_table,
 )
 from millstream.env.termination import on_termination
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from millstream.client.dead_letter import DeadLetter, DeadLetterTopic, Selection
     from millstream.client.dead_letter.letter import LetterId
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters: look at them, send them again.")
+app = typer.Typer(no_args_is_help=True, help="List, show, replay and delete dead letters.")
 
 _Topic: TypeAlias = Annotated[
     str, typer.Argument(metavar="TOPIC", help="The topic, or its dead-letter topic (TOPIC.dlq).")
 ]
 _Error: TypeAlias = Annotated[
-    str | None, typer.Option("--error", help="In the error's type or message, in any case.")
+    str | None,
+    typer.Option(
+        "--error", help="Only errors whose type or message contains this text, in any case."
+    ),
 ]
-_Key: TypeAlias = Annotated[str | None, typer.Option("--key", help="Only of this key.")]
+_Key: TypeAlias = Annotated[str | None, typer.Option("--key", help="Only letters with this key.")]
 _Origin: TypeAlias = Annotated[
-    str | None, typer.Option("--original-topic", help="Only of messages of this topic.")
+    str | None, typer.Option("--original-topic", help="Only messages that came from this topic.")
 ]
-_Group: TypeAlias = Annotated[str | None, typer.Option("--group", help="Only of this group.")]
+_Group: TypeAlias = Annotated[
+    str | None, typer.Option("--group", help="Only messages that this group consumed.")
+]
 _Since: TypeAlias = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Dead since then: 10m, 2h, a date.")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only letters since then: 10m, 2h, a date."),
 ]
 _Until: TypeAlias = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Dead before then.")
+    str | None, typer.Option("--until", metavar="TIME", help="Only letters before then.")
 ]
 _Letters: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--letter", "-l", metavar="PARTITION:OFFSET", help="Only this. Repeatable."),
+    typer.Option(
+        "--letter", "-l", metavar="PARTITION:OFFSET", help="Only this letter. Repeatable."
+    ),
 ]
 
 
@@ -72,14 +86,16 @@ def list_letters(
     group: _Group = None,
     since: _Since = None,
     until: _Until = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The most to show.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+    ] = 100,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """List letters: what failed, where it came from and why."""
+    """List dead letters: what failed, where it came from and why."""
     selection = _selection(error, key, original_topic, group, since, until, None)
-    with _explained(servers):
+    with _client_failures(servers):
         dead_letters = _dead_letters(topic, servers, properties)
         already = dead_letters.replayed()
         chosen = (letter for letter in dead_letters.letters() if selection.has(letter))
@@ -106,7 +122,9 @@ def list_letters(
         right=("TRIES",),
     )
     if len(found) > limit:
-        note(f"More than {limit}: the rest with --limit, or less with --error, --key, --since.")
+        note(
+            f"There are more than {limit}: raise --limit, or narrow with --error, --key or --since."
+        )
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -118,9 +136,9 @@ def show(
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Show one letter with its value, headers and stack."""
+    """Show one letter with its value, headers and stack trace."""
     letter_id = _letter_id(letter)
-    with _explained(servers):
+    with _client_failures(servers):
         dead_letters = _dead_letters(topic, servers, properties)
         found = dead_letters.letter(letter_id)
         already = dead_letters.replayed()
@@ -149,11 +167,11 @@ def stats(
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Count letters: how many wait, since when, by error, topic and group."""
+    """Count letters that were not replayed, by error, topic and group, and show their age."""
     names = ("error", "topic", "group")
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     depth, replayed, oldest_ms = 0, 0, None
-    with _explained(servers):
+    with _client_failures(servers):
         dead_letters = _dead_letters(topic, servers, properties)
         already = dead_letters.replayed()
         for letter in dead_letters.letters():
@@ -189,26 +207,31 @@ def replay(
     until: _Until = None,
     letters: _Letters = None,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="TOPIC", help="Send there, not where it was.")
+        str | None,
+        typer.Option("--to", metavar="TOPIC", help="Send to this topic, not to the original one."),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.1, help="The most letters a second.")
+        float | None,
+        typer.Option("--rate", min=0.1, help="Send at most this many letters per second."),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also letters that were replayed before.")
+    ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be sent where.")
+        bool,
+        typer.Option("--dry-run", help="Only show how many letters would be sent to which topic."),
     ] = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Send letters to the topics they came from, or to another: all, or those chosen.
+    """Send letters to the topics they came from, or to another topic.
 
-    Each is replayed once. After an interruption run the command again: it goes on where it was.
+    Each letter is replayed once. After an interruption, run the command again to continue.
     """
     from millstream.client.dead_letter import Replay
 
     selection = _selection(error, key, original_topic, group, since, until, letters)
-    with _explained(servers):
+    with _client_failures(servers):
         dead_letters = _dead_letters(topic, servers, properties)
         run = Replay(dead_letters, selection, to=to, rate=rate, again=again)
         if dry_run:
@@ -221,38 +244,42 @@ def replay(
                 run.run()
             typer.echo(f"{counted(run.outcome.replayed, 'letter')} replayed")
     if run.outcome.already:
-        note(f"{counted(run.outcome.already, 'letter')} had been replayed before: see --again.")
+        note(f"{counted(run.outcome.already, 'letter')} were replayed before: see --again.")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def purge(
     topic: _Topic,
-    everything: Annotated[bool, typer.Option("--all", help="All letters.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Delete all letters.")] = False,
     before: Annotated[
-        str | None, typer.Option("--before", metavar="TIME", help="Those that died before then.")
+        str | None,
+        typer.Option("--before", metavar="TIME", help="Delete letters from before then."),
     ] = None,
     replayed: Annotated[
-        bool, typer.Option("--replayed", help="Those that were replayed, up to one that was not.")
+        bool,
+        typer.Option("--replayed", help="Delete replayed letters, up to the first that was not."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Delete letters for good, from the oldest on, up to the first that is to stay."""
+    """Delete letters, from the oldest on, up to the first that is not selected."""
     if [everything, before is not None, replayed].count(True) != 1:
-        raise CommandError(ExitCode.USAGE, "say what is to go: --all, --before TIME or --replayed.")
-    until_ms = None if before is None else _moment(before, "--before")
-    with _explained(servers):
+        raise CommandError(
+            ExitCode.USAGE, "choose what to delete: --all, --before TIME or --replayed."
+        )
+    until_ms = None if before is None else parse_moment_option(before, "--before")
+    with _client_failures(servers):
         dead_letters = _dead_letters(topic, servers, properties)
         already = dead_letters.replayed()
         ends: dict[int, int] = {}
         kept: set[int] = set()
         count = 0
         for letter in dead_letters.letters():
-            is_old = until_ms is not None and letter.timestamp < until_ms
-            goes = everything or is_old or (replayed and letter.id in already)
-            if not goes:
+            is_older = until_ms is not None and letter.timestamp < until_ms
+            is_selected = everything or is_older or (replayed and letter.id in already)
+            if not is_selected:
                 kept.add(letter.id.partition)
             elif letter.id.partition not in kept:
                 ends[letter.id.partition] = letter.id.offset + 1
@@ -300,8 +327,8 @@ def _selection(
         key=None if key is None else key.encode(),
         topic=topic,
         group=group,
-        since_ms=None if since is None else _moment(since, "--since"),
-        until_ms=None if until is None else _moment(until, "--until"),
+        since_ms=None if since is None else parse_moment_option(since, "--since"),
+        until_ms=None if until is None else parse_moment_option(until, "--until"),
         ids=frozenset(map(_letter_id, letters)) if letters else None,
     )
 
@@ -315,44 +342,33 @@ def _letter_id(text: str) -> LetterId:
         raise CommandError(ExitCode.USAGE, f"{error}.") from None
 
 
-def _moment(text: str, option: str) -> int:
-    try:
-        return parse_moment(text, int(time.time() * 1000))
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
-
-
 def _dead_letters(topic: str, servers: str, properties: list[str] | None) -> DeadLetterTopic:
-    """The letters of a topic that is there, at brokers that answer."""
+    """Return the dead-letter topic of `topic`. Raises CommandError if it does not exist."""
     from millstream.client.dead_letter import DeadLetterTopic
 
-    dead_letters = DeadLetterTopic(
-        parse_pairs(properties or (), "--property")
-        | {"bootstrap.servers": servers, "client.id": "millstream-cli"},
-        topic,
-    )
+    dead_letters = DeadLetterTopic(client_properties(servers, properties, "millstream-cli"), topic)
     connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
     admin = connection.admin()
     if dead_letters.topic not in connection.metadata(admin).topics:
         raise CommandError(
-            ExitCode.NOT_FOUND, f"there is no topic {dead_letters.topic!r}, and so no dead letters."
+            ExitCode.NOT_FOUND,
+            f"topic {dead_letters.topic!r} does not exist: there are no dead letters.",
         )
     return dead_letters
 
 
 @contextmanager
-def _explained(servers: str) -> Iterator[None]:
-    """Turn what the client raises into a command's failures."""
+def _client_failures(servers: str) -> Iterator[None]:
+    """Turn the client's exceptions into the command's failure."""
     from millstream.client.error import ClientError, ProducerFenced, TimedOut
 
-    try:
-        yield
-    except ProducerFenced:
-        raise CommandError(
-            ExitCode.FAILED,
-            "another replay of this topic has begun, and goes on in this one's letter_id.",
-        ) from None
-    except TimedOut as error:
-        raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
-    except ClientError as error:
-        raise CommandError(ExitCode.FAILED, str(error)) from None
+    with (
+        failing_with({ClientError: ExitCode.FAILED}),
+        failing_with({TimedOut: ExitCode.NO_CONNECTION}, f"{servers}: "),
+    ):
+        try:
+            yield
+        except ProducerFenced:
+            raise CommandError(
+                ExitCode.FAILED, "another replay of this topic was started and continues instead."
+            ) from None

@@ -1,8 +1,7 @@
 """The command `millstream`: its subcommands and its entry point.
 
-Only the subcommand that was asked for is imported, and subcommand modules import the client
-library, rich and the broker inside the functions that need them, so that a broker starts and a
-wrong option answers at once.
+Only the requested subcommand is imported. Subcommand modules import librdkafka, rich and the broker
+inside the functions that need them, so that `millstream` starts quickly.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import typer
 from millstream.cli.support.failure import EXIT_CODES_HELP
 from millstream.cli.support.terminal import JsonOption, print_json
 
-#: The module of each subcommand, in the order of the help. One with an `app` has subcommands of
-#: its own; of the others the function of the same name is the command.
+#: The module of each subcommand, in the order of the help. A module with an `app` has subcommands
+#: of its own; in the others the function of the same name is the command.
 MODULES: Final = {
     name: f"millstream.cli.{module}"
     for name, module in {
@@ -40,7 +39,7 @@ MODULES: Final = {
 
 
 def build(names: Iterable[str] = MODULES) -> typer.Typer:
-    """The command with these of its subcommands."""
+    """Build the command with the named subcommands."""
     app = typer.Typer(
         name="millstream",
         no_args_is_help=True,
@@ -74,11 +73,11 @@ def root(
         ),
     ] = False,
 ) -> None:
-    """Only options that stand before a subcommand."""
+    """Options before a subcommand."""
 
 
 def version(as_json: JsonOption = False) -> None:
-    """Print the versions of Millstream and of what it runs on."""
+    """Print the versions of Millstream, Python and the client library."""
     import platform
 
     import confluent_kafka

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     PropertiesOption,
     ServersOption,
-    parse_pairs,
+    client_properties,
 )
-from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.failure import (
+    EXIT_CODES_HELP,
+    CommandError,
+    ExitCode,
+    failing_with,
+    guarded,
+)
 from millstream.cli.support.message import put_bytes
 from millstream.cli.support.terminal import (
     JsonOption,
@@ -28,6 +32,7 @@ from millstream.cli.support.terminal import (
     print_table,
 )
 from millstream.env.termination import on_termination
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from millstream.client.outbox.source import Database, RejectedEvent
@@ -64,20 +69,22 @@ def init(
     shards: Annotated[
         int | None,
         typer.Option(
-            min=1, max=256, help="How many relays can share the work (PostgreSQL: 4; SQLite: 1)."
+            min=1,
+            max=256,
+            help="Number of relays that can share the work (PostgreSQL: 4; SQLite: 1).",
         ),
     ] = None,
     notify: Annotated[
-        bool, typer.Option(help="Have PostgreSQL wake relays at each insert; else they poll.")
+        bool, typer.Option(help="Let PostgreSQL notify relays at each insert; otherwise they poll.")
     ] = True,
     show: Annotated[
-        bool, typer.Option("--print", help="Print the SQL instead, for your migrations.")
+        bool, typer.Option("--print", help="Print the SQL for your migrations instead.")
     ] = False,
 ) -> None:
-    """Make the outbox's tables."""
+    """Create the outbox's tables."""
     from millstream.client.outbox.schema import SHARDS_DEFAULT, OutboxSchema
 
-    with _explained():
+    with _outbox_failures():
         found = _database(database, table)
         if show:
             dialect = "sqlite" if database.startswith("sqlite") else "postgresql"
@@ -85,10 +92,10 @@ def init(
             for statement in OutboxSchema(table, count, notify).statements(dialect):  # type: ignore[arg-type]
                 typer.echo(f"{statement};\n")
             return
-        made = found.init(shards, notify=notify)
-    if not made:
-        raise CommandError(ExitCode.EXISTS, f"table {table!r} is there already.")
-    typer.echo(f"{table}: made")
+        is_created = found.init(shards, notify=notify)
+    if not is_created:
+        raise CommandError(ExitCode.EXISTS, f"table {table!r} already exists.")
+    typer.echo(f"{table}: created")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -98,24 +105,27 @@ def relay(
     table: _TableOption = _TABLE_DEFAULT,
     keep: Annotated[
         float,
-        typer.Option(min=0.0, metavar="SECONDS", help="How long rows stay after they were sent."),
+        typer.Option(
+            min=0.0, metavar="SECONDS", help="Keep rows for this long after they were sent."
+        ),
     ] = 0.0,
     batch_rows: Annotated[
-        int, typer.Option(min=1, max=100_000, help="The most rows in one transaction.")
+        int,
+        typer.Option(min=1, max=100_000, help="Send at most this many rows in one transaction."),
     ] = 5_000,
     poll: Annotated[
         float,
-        typer.Option(min=0.01, metavar="SECONDS", help="How often to look when nobody tells."),
+        typer.Option(min=0.01, metavar="SECONDS", help="How often to poll without a notification."),
     ] = 0.5,
     shards_max: Annotated[
         int | None,
-        typer.Option(min=1, help="Take so many shards at most, and leave others to other relays."),
+        typer.Option(min=1, help="Relay at most this many shards; other relays do the rest."),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="End once nothing is pending.")] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Exit once nothing is pending.")] = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Send events as they are committed. Run as many as you like: each event is sent once."""
+    """Send events as they are committed. Several relays share the work; each event is sent once."""
     from millstream.client.outbox.relay import Relay, RelaySettings
     from millstream.client.outbox.source import BatchLimit
 
@@ -126,9 +136,8 @@ def relay(
         shards_max=shards_max,
         drain=drain,
     )
-    given = parse_pairs(properties or (), "--property")
-    given |= {"bootstrap.servers": servers, "client.id": "millstream-outbox"}
-    with _explained():
+    given = client_properties(servers, properties, "millstream-outbox")
+    with _outbox_failures():
         worker = Relay(_database(database, table), given, settings, note)
         with on_termination(worker.stop):
             worker.run()
@@ -136,7 +145,10 @@ def relay(
     if worker.rejected:
         note(f"{counted(worker.rejected, 'event')} rejected: see `millstream outbox rejected`.")
     if worker.undecided_shards:
-        raise CommandError(ExitCode.FAILED, "some shards need a decision; see above.")
+        raise CommandError(
+            ExitCode.FAILED,
+            "some shards need a decision: see above and `millstream outbox settle`.",
+        )
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -144,8 +156,8 @@ def relay(
 def status(
     database: _DatabaseOption, table: _TableOption = _TABLE_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Show what is pending, who relays it, and what went wrong."""
-    with _explained():
+    """Show each shard: pending events, its relay, and the last error."""
+    with _outbox_failures():
         found = _outbox(database, table).status()
     if as_json:
         print_json([asdict(each) for each in found])
@@ -160,7 +172,7 @@ def status(
             each.batch,
             each.claimed,
             each.rejected,
-            (each.owner or "-") if each.active else "nobody",
+            (each.owner or "-") if each.active else "none",
             each.error or "",
         )
         for each in found
@@ -173,7 +185,7 @@ def status(
 @guarded
 def settle(
     database: _DatabaseOption,
-    shard: Annotated[int, typer.Option(min=0, help="Which shard.")],
+    shard: Annotated[int, typer.Option(min=0, help="The shard.")],
     sent: Annotated[
         bool, typer.Option("--sent/--unsent", help="Whether the claimed batch is in the topic.")
     ],
@@ -181,25 +193,24 @@ def settle(
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Say what became of a shard's last batch, where Kafka does not know it any more."""
+    """Decide whether a shard's last batch was sent, after the broker has lost its progress."""
     from millstream.client.outbox.sink import InterruptedSinkError, Sink, SinkError, prepare
 
-    given = parse_pairs(properties or (), "--property")
-    given |= {"bootstrap.servers": servers, "client.id": "millstream-outbox"}
+    given = client_properties(servers, properties, "millstream-outbox")
     deadline = time.monotonic() + 30
-    with _explained():
-        place = _database(database, table)
+    with _outbox_failures():
+        source = _database(database, table)
         try:
-            prepare(given, len(place.shards()))
-            sink = Sink(given, place.name(), shard, lambda: time.monotonic() > deadline)
+            prepare(given, len(source.shards()))
+            sink = Sink(given, source.name(), shard, lambda: time.monotonic() > deadline)
             try:
                 sink.open()
-                rows = place.settle_claim(shard, sink.committed() or 0, sent=sent)
+                rows = source.settle_claim(shard, sink.committed() or 0, sent=sent)
             finally:
                 sink.close()
         except (SinkError, InterruptedSinkError) as error:
             raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
-    typer.echo(f"shard {shard}: {counted(rows, 'event')} taken as {'sent' if sent else 'unsent'}")
+    typer.echo(f"shard {shard}: {counted(rows, 'event')} marked as {'sent' if sent else 'unsent'}")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -207,12 +218,14 @@ def settle(
 def rejected(
     database: _DatabaseOption,
     events: _EventsOption = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The most to show.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Show at most this many.")
+    ] = 100,
     table: _TableOption = _TABLE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List events that Kafka rejects: too large, no such topic. With --json, their values too."""
-    with _explained():
+    """List events that the broker rejects: too large, no such topic. --json adds their values."""
+    with _outbox_failures():
         found = _outbox(database, table).rejected(limit + 1, events)
     shown = found[:limit]
     if as_json:
@@ -235,7 +248,7 @@ def rejected(
         right=("EVENT", "SHARD", "BYTES"),
     )
     if len(found) > limit:
-        note(f"More than {limit}: the rest with --limit.")
+        note(f"There are more than {limit}: raise --limit.")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -246,9 +259,9 @@ def retry(
     everything: _AllOption = False,
     table: _TableOption = _TABLE_DEFAULT,
 ) -> None:
-    """Have rejected events sent again, after what was wrong is mended."""
+    """Send rejected events again, after the cause was fixed."""
     chosen = _chosen(events, everything)
-    with _explained():
+    with _outbox_failures():
         count = _outbox(database, table).retry(chosen)
     _report(count, chosen, "pending again")
 
@@ -262,21 +275,21 @@ def discard(
     table: _TableOption = _TABLE_DEFAULT,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Delete rejected events for good."""
+    """Delete rejected events."""
     chosen = _chosen(events, everything)
-    with _explained():
-        place = _outbox(database, table)
+    with _outbox_failures():
+        outbox = _outbox(database, table)
         if not yes:
             which = "all rejected events" if chosen is None else counted(len(chosen), "event")
             typer.confirm(f"Delete {which} of {table}?", abort=True)
-        count = place.discard(chosen)
+        count = outbox.discard(chosen)
     _report(count, chosen, "deleted")
 
 
 def _chosen(events: list[int] | None, everything: bool) -> list[int] | None:
-    """None for all."""
+    """Return the chosen events, or None for all."""
     if bool(events) == everything:
-        raise CommandError(ExitCode.USAGE, "say which: --event ID, or --all.")
+        raise CommandError(ExitCode.USAGE, "choose events: --event ID, or --all.")
     return events or None
 
 
@@ -294,7 +307,7 @@ def _rejected_row(event: RejectedEvent) -> dict[str, Any]:
 
 
 def _outbox(address: str, table: str) -> Database:
-    """The outbox there, with all its tables."""
+    """Return the outbox after adding tables that it lacks."""
     found = _database(address, table)
     found.upgrade()
     return found
@@ -306,14 +319,14 @@ def _database(address: str, table: str) -> Database:
     return database_at(address, table)
 
 
-@contextmanager
-def _explained() -> Iterator[None]:
-    """Turn what the outbox raises into a command's failures."""
+def _outbox_failures() -> AbstractContextManager[None]:
+    """Turn the outbox's exceptions into the command's failure."""
     from millstream.client.outbox.source import ShardTakenError, SourceError
 
-    try:
-        yield
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, str(error)) from None
-    except (SourceError, ShardTakenError) as error:
-        raise CommandError(ExitCode.FAILED, str(error)) from None
+    return failing_with(
+        {
+            ValueError: ExitCode.USAGE,
+            SourceError: ExitCode.FAILED,
+            ShardTakenError: ExitCode.FAILED,
+        }
+    )

@@ -1,4 +1,4 @@
-"""`millstream produce`: lines or JSON from standard input, or arguments, into a topic."""
+"""`millstream produce`: send arguments, or lines of standard input, to a topic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -35,13 +34,14 @@ from millstream.cli.support.message import (
     unescape,
 )
 from millstream.cli.support.terminal import counted, error_console, format_bytes, note, print_json
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
     from confluent_kafka import Message as Report
 
 _MESSAGES_PER_SHOW: Final = 500
-#: How long an unknown topic may take to appear where brokers create topics by themselves.
+#: How long brokers may take to create an unknown topic automatically.
 _CREATION_S_MAX: Final = 1.5
 
 
@@ -64,20 +64,24 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="VALUE", help="Messages; without any, standard input's lines."),
+        typer.Argument(metavar="VALUE", help="Messages; by default the lines of standard input."),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-K", help="Lines are KEY, this, VALUE; \\t is a tab."),
+        typer.Option(
+            "--key-separator", "-K", help="Text between key and value of a line; \\t is a tab."
+        ),
     ] = None,
     headers: Annotated[
         list[str] | None,
-        typer.Option("--header", "-H", metavar="KEY=VALUE", help="On every message. Repeatable."),
+        typer.Option(
+            "--header", "-H", metavar="KEY=VALUE", help="Header of every message. Repeatable."
+        ),
     ] = None,
     null: Annotated[
         str | None,
-        typer.Option("--null", metavar="TEXT", help="A key or value that is this text is null."),
+        typer.Option("--null", metavar="TEXT", help="A key or value equal to this text is null."),
     ] = None,
     as_json: Annotated[
         bool,
@@ -89,23 +93,29 @@ def produce(
     ] = False,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", min=0, help="Default: by the key's murmur2, as Java."),
+        typer.Option(
+            "--partition", "-p", min=0, help="Default: chosen by the murmur2 hash of the key."
+        ),
     ] = None,
     compression: Annotated[Compression, typer.Option("--compression", "-z")] = Compression.none,
-    acks: Annotated[Acks, typer.Option("--acks", "-a", help="Who must have it.")] = Acks.all,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    acks: Annotated[
+        Acks, typer.Option("--acks", "-a", help="Which replicas must acknowledge.")
+    ] = Acks.all,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")
+    ] = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Send messages to a topic.
 
-    Ends with 0 only when every message was acknowledged. Values given as arguments and JSON lines
-    are taken as they are; of a text line only the line end is dropped.
+    Exits with 0 only if every message was acknowledged. Arguments and JSON lines are sent as they
+    are; a text line is sent without its line end.
     """
     if as_json and (key_separator is not None or null is not None):
         raise CommandError(
-            ExitCode.USAGE, "--json lines name key and null themselves: drop the option."
+            ExitCode.USAGE, "--json lines contain key and null themselves: remove the option."
         )
     if key is not None and key_separator is not None:
         raise CommandError(ExitCode.USAGE, "give --key or --key-separator, not both.")
@@ -150,13 +160,13 @@ def _producer_config(acks: Acks, compression: Compression, timeout: float) -> di
 
 def _stdin_lines(quiet: bool) -> Iterator[bytes]:
     if sys.stdin.isatty() and not quiet:
-        note("One message a line; end with Ctrl-D.")
+        note("One message per line; Ctrl-D ends.")
     for line in sys.stdin.buffer:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 class Sending:
-    """One run of sending: what was read, acknowledged and refused so far."""
+    """One run: sends messages and counts those read, acknowledged and failed."""
 
     __slots__ = (
         "_connection",
@@ -205,14 +215,14 @@ class Sending:
         return time.monotonic() - self._started
 
     def check_topic(self) -> None:
-        """Fail before reading anything when there is no broker, topic or partition."""
+        """Fail before reading input if the broker, topic or partition does not exist."""
         found = self._connection.metadata(self._producer, self._topic).topics[self._topic]
-        give_up = time.monotonic() + min(_CREATION_S_MAX, self._connection.timeout_s)
-        while found.error is not None and _may_appear(found.error) and time.monotonic() < give_up:
+        deadline = time.monotonic() + min(_CREATION_S_MAX, self._connection.timeout_s)
+        while found.error is not None and _may_appear(found.error) and time.monotonic() < deadline:
             self._producer.poll(0.1)
             found = self._connection.metadata(self._producer, self._topic).topics[self._topic]
         if found.error is not None:
-            raise self._refusal(found.error)
+            raise self._failure(found.error)
         if self._partition is not None and self._partition not in found.partitions:
             count = counted(len(found.partitions), "partition")
             raise CommandError(
@@ -221,7 +231,7 @@ class Sending:
         self._started = time.monotonic()
 
     def run(self, reader: LineReader | JsonReader, lines: Iterable[bytes]) -> CommandError | None:
-        """Send all lines and wait for the answers; returns why not all of it was done."""
+        """Send all lines and wait for acknowledgements. Return the failure, if any."""
         failure: CommandError | None = None
         progress = _Progress(self) if self._is_shown else None
         try:
@@ -237,22 +247,22 @@ class Sending:
             failure = stopped
         except KeyboardInterrupt:
             failure = CommandError(
-                ExitCode.INTERRUPTED, "interrupted; what was read before was sent."
+                ExitCode.INTERRUPTED, "interrupted; messages read before were sent."
             )
         finally:
-            unanswered = self._producer.flush(self._connection.timeout_s)
+            unacknowledged = self._producer.flush(self._connection.timeout_s)
             if progress is not None:
                 progress.close()
         if self.first_error is not None:
-            return self._refusal(self.first_error)
-        if failure is None and unanswered:
+            return self._failure(self.first_error)
+        if failure is None and unacknowledged:
             return CommandError(
                 ExitCode.NO_CONNECTION,
-                f"{counted(unanswered, 'message')} not acknowledged in time; see --timeout.",
+                f"{counted(unacknowledged, 'message')} not acknowledged in time; see --timeout.",
             )
         return failure
 
-    def _refusal(self, error: KafkaError) -> CommandError:
+    def _failure(self, error: KafkaError) -> CommandError:
         what = f"cannot produce to {self._topic!r}"
         return from_kafka_error(error, what, self._connection.servers, self._topic)
 
@@ -282,7 +292,7 @@ class Sending:
                     **options,
                 )
             except BufferError:
-                # librdkafka's queue is full: wait until some are answered.
+                # librdkafka's queue is full: wait for acknowledgements.
                 self._producer.poll(0.5)
             except KafkaException as exception:
                 raise self._connection.failure(
@@ -305,7 +315,7 @@ class Sending:
 
 
 class _Progress:
-    """A line on standard error that says how far it is."""
+    """A progress line on standard error."""
 
     __slots__ = ("_sending", "_status")
 
@@ -327,7 +337,7 @@ class _Progress:
 
 
 def _may_appear(error: KafkaError) -> bool:
-    """Whether the broker may be creating the topic because we asked for it."""
+    """Whether the broker may be creating the topic after the metadata request."""
     from confluent_kafka import KafkaError
 
     return error.code() in (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)

@@ -1,7 +1,7 @@
 """`millstream serve`: run a broker in the foreground. The only command that imports the broker.
 
-Owns the way from flags to settings and the log's look on standard error. Settings come, the later
-winning, from defaults, the TOML file, MILLSTREAM_* variables, --set, and the flags of their own.
+It turns flags into settings and formats the log on standard error. Settings come from defaults, the
+TOML file, MILLSTREAM_* variables, --set and flags of their own; a later source wins.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import typer
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.terminal import format_time, print_json, print_table
+from millstream.model.bootstrap import SERVERS_VARIABLE
 
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
 
-#: Variables with our prefix that are the command line's own and no settings of a broker.
-_OWN_VARIABLES: Final = frozenset({"MILLSTREAM_BOOTSTRAP_SERVERS", "MILLSTREAM_CONFIG"})
+#: MILLSTREAM_* variables that are not settings of a broker.
+_OWN_VARIABLES: Final = frozenset({SERVERS_VARIABLE, "MILLSTREAM_CONFIG"})
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
-#: Where defaults for replicas come from.
+#: The source of default replication factors.
 _FROM_BROKERS: Final = "number_of_brokers"
 
 
@@ -53,7 +54,7 @@ def serve(
             "--listen",
             "-l",
             metavar="[NAME://]HOST:PORT",
-            help="Address for clients, by default 127.0.0.1:9092; :9092 is every address."
+            help="Address for clients, by default 127.0.0.1:9092; :9092 means every address."
             " Repeatable.",
         ),
     ] = None,
@@ -62,8 +63,8 @@ def serve(
         typer.Option(
             "--advertise",
             metavar="[NAME://]HOST:PORT",
-            help="Address that clients are told, where it is not the one listened on; one for"
-            " each --listen, in the same order.",
+            help="Address that clients connect to, if it differs from --listen; one for each"
+            " --listen, in the same order.",
         ),
     ] = None,
     http: Annotated[
@@ -72,7 +73,7 @@ def serve(
             "--http",
             metavar="HOST:PORT",
             help="Address of /metrics, /healthz and /readyz, by default 127.0.0.1:9644;"
-            " empty for none.",
+            " empty to disable them.",
         ),
     ] = None,
     metadata: Annotated[
@@ -80,14 +81,14 @@ def serve(
         typer.Option(
             "--metadata",
             metavar="etcd://HOST:PORT,.../PREFIX",
-            help="etcd that the brokers of a cluster share (metadata.store); etcds:// for TLS."
-            " By default the broker is a cluster of its own.",
+            help="The etcd that the brokers of a cluster share (metadata.store); etcds:// for TLS."
+            " By default the broker is a cluster of one.",
         ),
     ] = None,
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "--config", "-c", metavar="FILE", envvar="MILLSTREAM_CONFIG", help="Settings, in TOML."
+            "--config", "-c", metavar="FILE", envvar="MILLSTREAM_CONFIG", help="Settings in TOML."
         ),
     ] = None,
     settings: Annotated[
@@ -96,15 +97,17 @@ def serve(
     ] = None,
     log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.info,
     check: Annotated[
-        bool, typer.Option("--check", help="Print the settings in force and where they are from.")
+        bool,
+        typer.Option("--check", help="Print the effective settings and their sources, and exit."),
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Log as JSON, one object a line; --check too.")
+        bool, typer.Option("--json", help="Log in JSON, one object per line; also for --check.")
     ] = False,
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
-    It stops cleanly on either: requests at work are finished, logs flushed and marked clean.
+    On either it shuts down cleanly: it completes requests in progress, flushes the logs and marks
+    them clean.
     """
     flags = parse_pairs(settings or (), "--set")
     flags |= _address_flags(listen or [], advertise or [], flags)
@@ -123,7 +126,7 @@ def serve(
 
 
 def _run(config: BrokerConfig) -> None:
-    """Run until told to stop. What an operator can mend is a sentence, everything else a trace."""
+    """Run the broker. Errors that an operator can fix become sentences; others keep their trace."""
     from millstream.broker.config.broker_config import ConfigError
     from millstream.broker.process import run
     from millstream.log.directory.data_directory import WrongDirectoryError
@@ -146,10 +149,10 @@ def _run(config: BrokerConfig) -> None:
 def _address_flags(
     listen: Sequence[str], advertise: Sequence[str], given: Mapping[str, str]
 ) -> dict[str, str]:
-    """The settings that --listen and --advertise stand for.
+    """Return the settings for --listen and --advertise.
 
-    Addresses without a name are PLAINTEXT, PLAINTEXT_2, ... by their place, so that the first
-    advertised one belongs to the first listened on.
+    Addresses without a name get PLAINTEXT, PLAINTEXT_2, ... in order, so that the first advertised
+    address belongs to the first listener.
     """
     flags: dict[str, str] = {}
     if listen:
@@ -198,7 +201,7 @@ def _print_settings(config: BrokerConfig, as_json: bool) -> None:
         (
             name,
             config.text(name),
-            # Only the running cluster can tell these values.
+            # These values depend on the number of brokers in the running cluster.
             _FROM_BROKERS
             if replication_default.is_derived(config, name)
             else config.source(name).name.lower(),
@@ -215,7 +218,7 @@ def _print_settings(config: BrokerConfig, as_json: bool) -> None:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formats each record as a JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
         row = {
@@ -230,7 +233,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO millstream.broker.server: message`."""
+    """Formats records as `2026-01-31T12:00:00.000Z INFO millstream.broker.server: message`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")

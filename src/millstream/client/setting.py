@@ -18,10 +18,8 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 from millstream.client.error import UsageError
 from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
+from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
 from millstream.model.sentinel import INT32_MAX
-
-SERVERS_VARIABLE: Final = "MILLSTREAM_BOOTSTRAP_SERVERS"
-SERVERS_DEFAULT: Final = "127.0.0.1:9092"
 
 Acks: TypeAlias = Literal["all", 0, 1, "0", "1"]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]

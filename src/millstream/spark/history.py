@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, NamedTuple
 
+from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.archiving.archive_job import TableFormat, open_store
 from millstream.spark.job.job_error import Failure, JobError
 from millstream.spark.job.offset_coverage import (
@@ -21,7 +22,7 @@ from millstream.spark.job.offset_coverage import (
     find_unread,
     format_gaps,
 )
-from millstream.spark.job.run import SERVERS_DEFAULT, Run
+from millstream.spark.job.run import Run
 from millstream.spark.job.topic_offsets import check_topic_ids, fetch_topic_offsets, read_ranges
 
 if TYPE_CHECKING:

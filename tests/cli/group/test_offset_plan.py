@@ -87,5 +87,5 @@ def test_what_was_never_committed() -> None:
     (first, second) = plan_moves(Target(Aim.EARLIEST), RANGES, {("t", 0): 10}, {})
     assert (first.changes, first.difference) == (False, 0)
     assert (second.changes, second.difference, second.current) == (True, None, None)
-    with pytest.raises(ValueError, match="nothing is committed for t-1"):
+    with pytest.raises(ValueError, match="t-1 has no committed offset"):
         plan_moves(Target(Aim.SHIFT, 1), RANGES, {("t", 0): 10}, {})

@@ -96,7 +96,7 @@ def test_without_a_broker_spark_is_not_even_started(run: Run, tmp_path: Path) ->
     run("pipeline", "init", str(tmp_path / "shop"))
     failed = run("pipeline", "run", str(tmp_path / "shop"), "-b", "127.0.0.1:1,[::1]:1")
     assert failed.code == 4
-    assert "no answer from 127.0.0.1:1,[::1]:1" in failed.error
+    assert "no response from 127.0.0.1:1,[::1]:1" in failed.error
     assert "starting Spark" not in failed.error
 
 
@@ -105,7 +105,7 @@ def test_where_there_is_no_spark_connect_server(run: Run, tmp_path: Path) -> Non
     run("pipeline", "init", folder)
     failed = run("pipeline", "validate", folder, "--remote", "sc://127.0.0.1:1/;user_id=me")
     assert failed.code == 4
-    assert "no answer from Spark Connect at sc://127.0.0.1:1" in failed.error
+    assert "no response from Spark Connect at sc://127.0.0.1:1" in failed.error
     assert run("pipeline", "validate", folder, "--remote", "spark://127.0.0.1:1").code == 2
 
 

@@ -25,7 +25,7 @@ def test_nobody_listens(run: Run, command: tuple[str, ...]) -> None:
     outcome = run(*command, "-b", "127.0.0.1:1")
     assert outcome.code == 4, outcome
     assert outcome.out == ""
-    assert outcome.error.startswith("error: no answer from 127.0.0.1:1: ")
+    assert outcome.error.startswith("error: no response from 127.0.0.1:1: ")
     assert "refused" in outcome.error
     assert "millstream serve" in outcome.error
     assert outcome.error.count("\n") == 1

@@ -70,4 +70,6 @@ def test_sentences() -> None:
         "cannot alter 'orders': retention.ms is wrong (INVALID_CONFIG)"
     )
     down = KafkaError(KafkaError._ALL_BROKERS_DOWN, "all down")
-    assert str(from_kafka_error(down, "x", "h:1")).startswith("no answer from h:1: all down. Is a")
+    assert str(from_kafka_error(down, "x", "h:1")).startswith(
+        "no response from h:1: all down. Is a"
+    )

@@ -132,7 +132,7 @@ def test_values_are_not_templates() -> None:
 
 @pytest.mark.parametrize("template", ["%", "%x", "a%", "%v%"])
 def test_bad_templates(template: str) -> None:
-    with pytest.raises(InputError, match="means nothing in a format"):
+    with pytest.raises(InputError, match="is not a directive"):
         template_formatter(template, b"", b"")
 
 

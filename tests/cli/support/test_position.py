@@ -32,7 +32,7 @@ def test_moments(text: str, moment: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-5m", "10 m", "yesterday", "10y", "2023-13-01"])
 def test_what_is_no_moment(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time: write a duration"):
+    with pytest.raises(ValueError, match="is not a time: give a duration"):
         parse_moment(text, NOW)
 
 

@@ -89,7 +89,7 @@ def test_alter_configs_and_partitions(ask: Run, topic: str) -> None:
     assert row["configs"]["retention.ms"] == {"value": "3600000", "source": "topic"}
     assert len(row["partitions"]) == 4
     altered = ask("topic", "alter", topic, "-d", "retention.ms", "-c", "segment.bytes=2000000")
-    assert "retention.ms back to default" in altered.out
+    assert "retention.ms reset to default" in altered.out
     (row,) = json.loads(ask("topic", "describe", topic, "--json", "--all-configs").out)
     assert row["configs"]["retention.ms"] == {"value": "604800000", "source": "default"}
     assert row["configs"]["segment.bytes"]["value"] == "2000000"

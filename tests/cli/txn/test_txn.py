@@ -136,7 +136,7 @@ def test_a_wrong_security_setting_is_named(ask: Run) -> None:
 def test_nobody_listens(run: Run) -> None:
     refused = run("txn", "list", "-b", "127.0.0.1:1")
     assert refused.code == 4
-    assert "no answer from 127.0.0.1:1" in refused.error
+    assert "no response from 127.0.0.1:1" in refused.error
 
 
 def test_a_prepared_transaction_says_that_it_stays(

@@ -10,7 +10,6 @@ import typer
 from millstream.cli.cluster.broker_admin import BrokerAdmin, BrokerRow
 from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
     ServersOption,
@@ -25,6 +24,7 @@ from millstream.cli.support.terminal import (
     print_json,
     print_table,
 )
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,6 @@ import typer
 from millstream.cli.cluster.cluster_up import up
 from millstream.cli.cluster.election import elect
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -25,6 +24,7 @@ from millstream.cli.support.connection import (
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata, DescribeClusterResult

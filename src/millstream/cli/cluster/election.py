@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -16,8 +14,9 @@ from millstream.cli.support.connection import (
     TimeoutOption,
 )
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
-from millstream.cli.support.outcome import report
+from millstream.cli.support.outcome import confirm, report
 from millstream.cli.support.terminal import JsonOption
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -49,7 +48,8 @@ def elect(
     admin = connection.reach()[0]
     numbers = partition or _partitions(connection, admin, topic)
     if unclean and not yes:
-        _confirm(topic)
+        question = f"Let replicas of {topic} lead that may lack acknowledged records?"
+        confirm(question, "an unclean election", "nothing was elected.")
     outcomes = _elect(connection, admin, topic, numbers, unclean)
     report("partition", outcomes, "elected", {}, as_json=as_json)
 
@@ -59,17 +59,6 @@ def _partitions(connection: Connection, admin: AdminClient, topic: str) -> list[
     if found is None or not found.partitions:
         raise CommandError(ExitCode.NOT_FOUND, f"there is no topic {topic!r}.")
     return sorted(found.partitions)
-
-
-def _confirm(topic: str) -> None:
-    if not sys.stdin.isatty():
-        raise CommandError(
-            ExitCode.USAGE,
-            "an unclean election needs a confirmation: pass --yes where nobody can be asked.",
-        )
-    question = f"Let replicas of {topic} lead that may lack acknowledged records?"
-    if not typer.confirm(question, err=True):
-        raise CommandError(ExitCode.FAILED, "nothing was elected.")
 
 
 def _elect(

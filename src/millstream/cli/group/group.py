@@ -14,7 +14,6 @@ from millstream.cli.group.group_admin import GroupAdmin, GroupState, GroupType
 from millstream.cli.group.group_lag import describe
 from millstream.cli.group.group_reset import reset_offsets
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -24,11 +23,12 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded, say_error
 from millstream.cli.support.outcome import confirm_deletion, report
 from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import MemberAssignment, MemberDescription
 
-app = typer.Typer(no_args_is_help=True, help="Look at, move and delete consumer groups.")
+app = typer.Typer(no_args_is_help=True, help="List, describe, reset and delete consumer groups.")
 app.command("describe", epilog=EXIT_CODES_HELP)(describe)
 app.command("reset-offsets", epilog=EXIT_CODES_HELP)(reset_offsets)
 
@@ -37,15 +37,19 @@ app.command("reset-offsets", epilog=EXIT_CODES_HELP)(reset_offsets)
 @guarded
 def list_groups(
     pattern: Annotated[
-        str, typer.Argument(help="Names to show; * and ? stand for any characters.")
+        str, typer.Argument(help="Show matching names; * and ? match any characters.")
     ] = "*",
     states: Annotated[
         list[GroupState] | None,
-        typer.Option("--state", case_sensitive=False, help="Only in this state. Repeatable."),
+        typer.Option(
+            "--state", case_sensitive=False, help="Only groups in this state. Repeatable."
+        ),
     ] = None,
     types: Annotated[
         list[GroupType] | None,
-        typer.Option("--type", case_sensitive=False, help="Only of this protocol. Repeatable."),
+        typer.Option(
+            "--type", case_sensitive=False, help="Only groups of this protocol. Repeatable."
+        ),
     ] = None,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -65,7 +69,9 @@ def list_groups(
     elif rows:
         print_table(["GROUP", "STATE", "TYPE"], [list(row.values()) for row in rows])
     elif not failures:
-        note("No groups yet." if pattern == "*" and not states and not types else "No such groups.")
+        note(
+            "No groups yet." if pattern == "*" and not states and not types else "No groups match."
+        )
     for failure in failures:
         say_error(str(failure))
     if failures:
@@ -81,7 +87,7 @@ def members(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show a group's members and what each reads."""
+    """Show a group's members and their partitions."""
     found = GroupAdmin(Connection(servers, properties, timeout)).describe(group)
     rows = [_member(member) for member in sorted(found.members, key=lambda m: str(m.member_id))]
     if as_json:
@@ -99,17 +105,17 @@ def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A group that does not exist is fine.")
+        bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Delete groups without members, and all that they have committed."""
+    """Delete groups without members, with their committed offsets."""
     names = list(dict.fromkeys(groups))
     if not yes:
-        confirm_deletion(names, "all that it has committed", "all that they have committed")
+        confirm_deletion(names, "its committed offsets", "their committed offsets")
     outcomes = GroupAdmin(Connection(servers, properties, timeout)).delete(names)
     fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
     report("group", outcomes, "deleted", fine, as_json=as_json)
@@ -129,7 +135,7 @@ def _member(member: MemberDescription) -> dict[str, Any]:
 
 
 def _assignment(assignment: MemberAssignment | None) -> dict[str, list[int]]:
-    """Partitions by topic."""
+    """Return the partitions of an assignment by topic."""
     by_topic: dict[str, list[int]] = {}
     entries = assignment.topic_partitions if assignment else []
     for topic, partition in sorted((entry.topic, entry.partition) for entry in entries):
@@ -139,10 +145,10 @@ def _assignment(assignment: MemberAssignment | None) -> dict[str, list[int]]:
 
 def _cells(row: dict[str, Any]) -> list[object]:
     assignment: dict[str, list[int]] = row["assignment"]
-    shown = _shown(assignment)
+    shown = _text(assignment)
     target = row.get("target_assignment")
     if target is not None and target != assignment:
-        shown += f" (moving to {_shown(target)})"
+        shown += f" (moving to {_text(target)})"
     return [
         row["member_id"],
         row["instance_id"] or "-",
@@ -153,6 +159,6 @@ def _cells(row: dict[str, Any]) -> list[object]:
     ]
 
 
-def _shown(assignment: dict[str, list[int]]) -> str:
+def _text(assignment: dict[str, list[int]]) -> str:
     parts = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in assignment.items()]
     return " ".join(parts) or "nothing"

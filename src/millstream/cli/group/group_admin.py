@@ -1,6 +1,6 @@
-"""What the `group` commands ask of a broker: plain values for answers, sentences for failures.
+"""The admin requests of the `group` commands, sent by librdkafka.
 
-Speaks the protocol's admin requests through confluent-kafka; prints nothing.
+Results are plain values; failures are CommandErrors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class GroupState(StrEnum):
-    """States under Kafka's names."""
+    """The states of a group by their Kafka names."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
     COMPLETING_REBALANCE = "CompletingRebalance"
@@ -46,22 +46,24 @@ class GroupType(StrEnum):
     UNKNOWN = "Unknown"
 
 
-#: How the client library spells the names that differ from ours in more than case.
+#: librdkafka's names that differ from Kafka's in more than case.
 _LIBRARY_STATES: Final = {
     "PREPARING_REBALANCING": GroupState.PREPARING_REBALANCE,
     "COMPLETING_REBALANCING": GroupState.COMPLETING_REBALANCE,
 }
-#: States of the consumer protocol, which the client library has no names for: all Unknown to it.
+#: States of the consumer protocol, all of which librdkafka calls Unknown.
 _NAMELESS_STATES: Final = frozenset({GroupState.ASSIGNING, GroupState.RECONCILING})
 
 
 def state_of(group: ConsumerGroupDescription) -> GroupState:
-    """The group's state. What the client library has no name for is told by the members: while
-    one of them is not where it should be the group reconciles, else it waits to be assigned."""
+    """Return the group's state.
+
+    A state that librdkafka does not know follows from the members: a group reconciles while a
+    member's assignment differs from its target, and otherwise computes an assignment."""
     state = _library_state(group)
     if state is not GroupState.UNKNOWN or type_of(group) is not GroupType.CONSUMER:
         return state
-    if all(_is_settled(member) for member in group.members):
+    if all(_is_reconciled(member) for member in group.members):
         return GroupState.ASSIGNING
     return GroupState.RECONCILING
 
@@ -71,14 +73,14 @@ def _library_state(group: ConsumerGroupListing | ConsumerGroupDescription) -> Gr
     return _LIBRARY_STATES.get(name) or GroupState(name.capitalize())
 
 
-def _is_settled(member: MemberDescription) -> bool:
+def _is_reconciled(member: MemberDescription) -> bool:
     if member.target_assignment is None:
         return True
-    has, should = (
+    current, target = (
         {(entry.topic, entry.partition) for entry in assignment.topic_partitions}
         for assignment in (member.assignment, member.target_assignment)
     )
-    return has == should
+    return current == target
 
 
 def type_of(group: ConsumerGroupListing | ConsumerGroupDescription) -> GroupType:
@@ -92,7 +94,7 @@ class ListedGroup(NamedTuple):
 
 
 class GroupAdmin:
-    """A client that has reached a broker, so that no request can hang on that."""
+    """Sends requests with a client that has reached a broker, so that no request waits for one."""
 
     __slots__ = ("_admin", "_connection")
 
@@ -103,13 +105,14 @@ class GroupAdmin:
     def groups(
         self, states: Iterable[GroupState], types: Iterable[GroupType]
     ) -> tuple[list[ListedGroup], list[CommandError]]:
-        """Groups in any of the states and of any of the types, none given meaning all; and what
-        the brokers that could not answer said."""
+        """Return the groups in these states and of these types, and the failures of brokers.
+
+        No states or no types means all."""
         from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 
         wanted = set(states)
         library_states = {ours: theirs for theirs, ours in _LIBRARY_STATES.items()}
-        # Without a name there is no asking for a state: then all groups are asked for.
+        # librdkafka cannot filter by a state that it does not know, so it lists all groups then.
         asked = set() if wanted & _NAMELESS_STATES else wanted
         future = self._admin.list_consumer_groups(
             states={ConsumerGroupState[library_states.get(s, s.name)] for s in asked},
@@ -123,7 +126,7 @@ class GroupAdmin:
         return [group for group in listed if not wanted or group.state in wanted], errors
 
     def _named(self, listings: Iterable[ConsumerGroupListing]) -> list[ListedGroup]:
-        """In order of their names, with states that the client library has no names for."""
+        """Return the groups by name, with the states that librdkafka does not know."""
         groups = sorted(
             ListedGroup(str(each.group_id), _library_state(each), type_of(each))
             for each in listings
@@ -137,7 +140,7 @@ class GroupAdmin:
         return [group._replace(state=states.get(group.group_id, group.state)) for group in groups]
 
     def _states(self, groups: list[str]) -> dict[str, GroupState]:
-        """Those that can be told; a group may be gone by now."""
+        """Return the states of groups. A group that was deleted meanwhile is left out."""
         if not groups:
             return {}
         futures = self._admin.describe_consumer_groups(
@@ -153,14 +156,14 @@ class GroupAdmin:
         return states
 
     def describe(self, group: str) -> ConsumerGroupDescription:
-        """The group; one that does not exist is NOT_FOUND."""
+        """Return the group. Raises CommandError NOT_FOUND if it does not exist."""
         found = self.find(group)
         if found is None:
             raise _no_group(group)
         return found
 
     def find(self, group: str) -> ConsumerGroupDescription | None:
-        """The group, or None: brokers answer for one that does not exist that it is dead."""
+        """Return the group or None. Brokers call a group that does not exist dead."""
         _check_name(group)
         futures = self._admin.describe_consumer_groups(
             [group], request_timeout=self._connection.timeout_s
@@ -174,7 +177,7 @@ class GroupAdmin:
         return None if state_of(found) is GroupState.DEAD else found
 
     def committed(self, group: str) -> dict[Key, int]:
-        """All that the group has committed."""
+        """Return all committed offsets of the group."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         futures = self._admin.list_consumer_group_offsets(
@@ -188,19 +191,19 @@ class GroupAdmin:
         }
 
     def partitions(self, topic: str) -> list[int]:
-        """The numbers of the topic's partitions."""
+        """Return the partition numbers of a topic."""
         found = self._connection.metadata(self._admin, topic).topics[topic]
         if found.error is not None:
-            what = f"cannot look at topic {topic!r}"
+            what = f"cannot describe topic {topic!r}"
             raise from_kafka_error(found.error, what, self._connection.servers, topic)
         return sorted(found.partitions)
 
     def known_ranges(self, keys: Iterable[Key]) -> dict[Key, Range]:
-        """What each partition has; those whose leader does not answer are left out."""
+        """Return the offsets of each partition whose leader responds."""
         return self._ranges(keys, lambda failure: None)
 
     def ranges(self, keys: Iterable[Key]) -> dict[Key, Range]:
-        """What each partition has; fails unless all answer."""
+        """Return the offsets of each partition; fail unless all leaders respond."""
         return self._ranges(keys, raise_failure)
 
     def _ranges(
@@ -218,23 +221,23 @@ class GroupAdmin:
         }
 
     def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
-        """For how long each topic keeps its records; those that may not be looked at are left
-        out, and that is said."""
+        """Return the retention of each topic. Topics that cannot be described are left out, with a
+        note."""
         found = topic_configs(
             self._connection, self._admin, topics, lambda failure: note(str(failure))
         )
         return {topic: retention_of(configs) for topic, configs in found.items()}
 
-    def first_since(self, keys: Iterable[Key], moment_ms: int) -> dict[Key, int]:
-        """The first offset at or after the moment, where there is one; fails unless all answer."""
+    def first_since(self, keys: Iterable[Key], timestamp_ms: int) -> dict[Key, int]:
+        """Return the first offset at or after a time, for partitions that have one."""
         from confluent_kafka.admin import OffsetSpec
 
-        spec = OffsetSpec.for_timestamp(moment_ms)
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
         found = self._list_offsets(keys, spec, raise_failure)
         return {key: offset for key, offset in found.items() if offset >= 0}
 
     def commit(self, group: str, offsets: Mapping[Key, int]) -> dict[Key, CommandError]:
-        """Commit on behalf of a group without members; what was refused, and why."""
+        """Commit offsets of a group without members. Return the failures by partition."""
         from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
         entries = [TopicPartition(*key, offset) for key, offset in offsets.items()]
@@ -243,20 +246,20 @@ class GroupAdmin:
             request_timeout=self._connection.timeout_s,
         )
         result = self._result(futures[group], f"cannot move group {group!r}", group)
-        refused = {}
+        failures = {}
         for entry in result.topic_partitions:
             if entry.error is None:
                 continue
             if entry.error.code() == KafkaError.UNKNOWN_MEMBER_ID:
-                # A member joined after we looked.
+                # A member joined after the check.
                 raise active(group)
             what = f"cannot move {group!r} on {entry.topic}-{entry.partition}"
             failure = from_kafka_error(entry.error, what, self._connection.servers)
-            refused[entry.topic, entry.partition] = failure
-        return refused
+            failures[entry.topic, entry.partition] = failure
+        return failures
 
     def delete(self, groups: Iterable[str]) -> dict[str, CommandError | None]:
-        """Delete each group; its failure, or None."""
+        """Delete each group. Return its failure, or None."""
         names = list(groups)
         for name in names:
             _check_name(name)
@@ -286,7 +289,7 @@ class GroupAdmin:
         futures = self._admin.list_offsets(asked, request_timeout=self._connection.timeout_s)
         found = {}
         for entry, future in futures.items():
-            what = f"cannot find the offsets of {entry.topic}-{entry.partition}"
+            what = f"cannot look up the offsets of {entry.topic}-{entry.partition}"
             try:
                 found[entry.topic, entry.partition] = int(self._result(future, what).offset)
             except CommandError as failure:
@@ -308,7 +311,7 @@ class GroupAdmin:
 
 
 def active(group: str, state: GroupState | None = None, members: int | None = None) -> CommandError:
-    """The refusal of what only a group without members allows."""
+    """Return the failure of an operation that needs a group without members."""
     known = "" if state is None else f" ({state}, {counted(members or 0, 'member')})"
     return CommandError(
         ExitCode.FAILED,
@@ -320,7 +323,7 @@ def active(group: str, state: GroupState | None = None, members: int | None = No
 def _no_group(group: str) -> CommandError:
     return CommandError(
         ExitCode.NOT_FOUND,
-        f"group {group!r} does not exist: `millstream group list` shows those that do.",
+        f"group {group!r} does not exist: `millstream group list` shows all groups.",
     )
 
 

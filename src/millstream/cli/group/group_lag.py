@@ -1,10 +1,10 @@
-"""`millstream group describe`: how far a group has read, once or live.
+"""`millstream group describe`: the committed offsets and the lag of a group, once or repeatedly.
 
-Lag is in records' offsets: the end of a partition less what is committed. Compaction and
-transactions leave gaps between offsets, so it is an upper bound there, and zero at the end. Seconds
-behind are the age of the first unread record. Headroom is the time until `retention.ms` deletes
-that record, at the earliest; for what `retention.bytes` will do, a client knows too little. The lag
-in a partition without a leader that responds is not known, and said to be so.
+Lag is a partition's end offset minus the committed offset. Compaction and transactions leave gaps
+between offsets, so lag is an upper bound, and 0 at the end. Seconds behind are the age of the first
+unread record. Headroom is the time until `retention.ms` may delete that record. A client cannot
+predict deletion by `retention.bytes`. The lag of a partition whose leader does not respond is
+unknown, and shown as unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from millstream.cli.group.group_admin import GroupAdmin, state_of, type_of
 from millstream.cli.group.offset_plan import Key
 from millstream.cli.group.unread import FirstUnread, UnreadReader
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -40,8 +39,9 @@ from millstream.cli.support.terminal import (
     print_table,
 )
 from millstream.cli.support.topic_config import Retention
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
-#: To the top left corner, and nothing below it.
+#: Moves the cursor to the top left corner and clears the screen below.
 _CLEAR: Final = "\x1b[H\x1b[J"
 _UNLIMITED: Final = math.inf
 
@@ -56,7 +56,7 @@ def describe(
             "-w",
             min=0.1,
             metavar="SECONDS",
-            help="Look again so often, until Ctrl-C. With --json, one line each time.",
+            help="Refresh this often, until Ctrl-C. With --json, print one line each time.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -64,18 +64,18 @@ def describe(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show what a group has committed, how far behind it is, and who reads what."""
+    """Show a group's committed offsets, its lag, and the member of each partition."""
     connection = Connection(servers, properties, timeout)
     admin, unread = GroupAdmin(connection), UnreadReader(connection)
     try:
         if watch is None:
-            _show(_look(admin, unread, group), as_json)
+            _show(_describe(admin, unread, group), as_json)
         else:
             _watch(admin, unread, group, watch, as_json)
     except KeyboardInterrupt:
         if watch is None:
             raise
-        # The ordinary end of watching.
+        # Ctrl-C is the normal end of --watch.
     finally:
         unread.close()
 
@@ -84,7 +84,7 @@ def _watch(
     admin: GroupAdmin, unread: UnreadReader, group: str, seconds: float, as_json: bool
 ) -> None:
     while True:
-        row = _look(admin, unread, group)
+        row = _describe(admin, unread, group)
         if as_json:
             typer.echo(json.dumps(_finite(row), ensure_ascii=False))
         else:
@@ -95,7 +95,7 @@ def _watch(
         time.sleep(seconds)
 
 
-def _look(admin: GroupAdmin, unread: UnreadReader, group: str) -> dict[str, Any]:
+def _describe(admin: GroupAdmin, unread: UnreadReader, group: str) -> dict[str, Any]:
     found = admin.describe(group)
     committed = admin.committed(group)
     owners = {
@@ -106,7 +106,7 @@ def _look(admin: GroupAdmin, unread: UnreadReader, group: str) -> dict[str, Any]
     keys = sorted(committed.keys() | owners.keys())
     ranges = admin.known_ranges(keys)
     behind = _behind(committed, ranges)
-    firsts = unread.look(behind)
+    firsts = unread.first_unread(behind)
     retentions = admin.retentions({topic for topic, _ in behind})
     partitions = []
     for key in keys:
@@ -145,7 +145,7 @@ def _look(admin: GroupAdmin, unread: UnreadReader, group: str) -> dict[str, Any]
 
 
 def _behind(committed: Mapping[Key, int], ranges: Mapping[Key, Range]) -> dict[Key, int]:
-    """Where to look for the first unread record of each partition that is not read to its end."""
+    """Return the first unread offset of each partition that is not read to its end."""
     starts = {
         key: max(offset, ranges[key].start) for key, offset in committed.items() if key in ranges
     }
@@ -159,7 +159,7 @@ def _lag(
     firsts: Mapping[Key, FirstUnread],
     retentions: Mapping[str, Retention],
 ) -> dict[str, Any]:
-    """Records and seconds behind, and headroom; None where it is not known."""
+    """Return the lag in records and seconds, and the headroom; None where unknown."""
     if key not in committed or key not in ranges:
         return {"lag": None, "lag_seconds": None, "headroom_seconds": None}
     first = firsts.get(key)
@@ -169,11 +169,11 @@ def _lag(
     seconds = None
     if first.timestamp_ms is not None:
         seconds = max(time.time() - first.timestamp_ms / 1000, 0)
-    is_begun = committed[key] < start
+    is_deleting = committed[key] < start
     return {
         "lag": end - max(committed[key], start),
         "lag_seconds": seconds,
-        "headroom_seconds": 0.0 if is_begun else _headroom(seconds, retentions.get(key[0])),
+        "headroom_seconds": 0.0 if is_deleting else _headroom(seconds, retentions.get(key[0])),
     }
 
 
@@ -202,7 +202,7 @@ def _show(row: dict[str, Any], as_json: bool) -> None:
     )
     if row["unknown_partitions"]:
         note(
-            f"The lag in {counted(row['unknown_partitions'], 'partition')} is not known: no leader"
+            f"The lag of {counted(row['unknown_partitions'], 'partition')} is unknown: no leader"
             " responds. See `millstream cluster partitions --troubled`."
         )
     if not row["partitions"]:
@@ -213,13 +213,13 @@ def _show(row: dict[str, Any], as_json: bool) -> None:
     print_table(headings, [_cells(partition) for partition in row["partitions"]], right=right)
     for topic in row["limited_by_size"]:
         note(
-            f"{topic} is limited by retention.bytes as well, which may delete records sooner:"
-            " the broker's metrics know when."
+            f"{topic} also has retention.bytes, which may delete records sooner:"
+            " see the broker's metrics."
         )
 
 
 def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """For scripts: JSON has no number without an end, and null is no limit."""
+    """Replace infinity, which JSON lacks, by null."""
     finite = dict(row)
     if finite["headroom_seconds"] == _UNLIMITED:
         finite["headroom_seconds"] = None

@@ -1,9 +1,9 @@
-"""Reading a topic as a member of a group, and committing what was handed out.
+"""Reads a topic as a group member, and commits printed messages.
 
-At least once: the offsets of a batch are stored when the next one is asked for, that is when the
-batch is printed. The client library commits what is stored every so often and before partitions go
-to another member; `close` commits the rest. A batch whose partition was taken away meanwhile stays
-uncommitted, and its new owner prints it again.
+Delivery is at least once. The reader stores the offsets of a batch once the batch is printed.
+librdkafka commits stored offsets periodically and before partitions move to another member; `close`
+commits the rest. If a partition was revoked before its batch was stored, the batch stays
+uncommitted, and the partition's new owner prints it again.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ if TYPE_CHECKING:
 
 
 class GroupReading(Reading):
-    """One member's reading. Where it starts is the group's business; where it ends without
-    following is the end of each partition when it was assigned."""
+    """Reads as one member. It starts at the group's committed offsets.
+
+    With --no-follow it ends at the end offset that each partition had when it was assigned.
+    """
 
     __slots__ = ("_assigned", "_pending", "_watch_ends")
 
     def __init__(self, connection: Connection, consumer: Consumer, topic: str) -> None:
         super().__init__(connection, consumer, topic)
-        #: The group has assigned something, be it nothing.
+        #: Whether the group has sent an assignment, which may be empty.
         self._assigned = False
-        #: Assigned partitions whose end was not seen yet.
+        #: Assigned partitions that are not read to their end.
         self._pending: set[int] = set()
         self._watch_ends = False
 
     def subscribe(self, *, watch_ends: bool) -> None:
-        """Join the group; `watch_ends` when reading stops at the ends."""
-        self._choose(None)  # a topic that does not exist is told at once
+        """Join the group; `watch_ends` if reading stops at the end offsets."""
+        self._choose(None)  # fails at once if the topic does not exist
         self._watch_ends = watch_ends
         self._consumer.subscribe(
             [self._topic],
@@ -50,11 +52,11 @@ class GroupReading(Reading):
         )
 
     def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
-        """Batches as they come, until a limit is reached."""
+        """Yield batches as they arrive, until a limit is reached."""
         interrupted = threading.Event()
-        # The first Ctrl-C waits for the end of the batch, so that no batch is printed and not
-        # committed. The second one interrupts at once, for output that is stuck. A process in the
-        # background that ignores interrupts goes on to ignore them.
+        # The first Ctrl-C waits for the end of the batch, so that no printed batch stays
+        # uncommitted. The second interrupts at once, for output that is stuck. A background
+        # process that ignores interrupts keeps ignoring them.
         with on_termination(
             interrupted.set,
             signals=(signal.SIGINT,),
@@ -72,16 +74,16 @@ class GroupReading(Reading):
                     self._store(batch)
 
     def close(self) -> None:
-        """Commit what was printed and is not committed yet, and leave the group.
+        """Commit printed messages that are not committed yet, and leave the group.
 
-        The client library would wait for a lost broker without end, hence the thread.
+        librdkafka would wait for a lost broker without a limit, so a thread does it.
         """
         failures: list[CommandError] = []
         leaving = threading.Thread(target=self._leave, args=(failures,), daemon=True)
         leaving.start()
         leaving.join(self._connection.timeout_s)
         if leaving.is_alive():
-            reason = "what was printed last may not be committed, and be read again"
+            reason = "the last printed messages may be uncommitted, and will be read again"
             raise no_connection(self._connection.servers, reason)
         if failures:
             raise failures[0]
@@ -94,7 +96,7 @@ class GroupReading(Reading):
                 self._consumer.commit(asynchronous=False)
         except KafkaException as exception:
             if exception.args[0].code() != KafkaError._NO_OFFSET:  # noqa: SLF001 - all committed
-                what = "cannot commit what was printed, which will be read again"
+                what = "cannot commit printed messages, which will be read again"
                 failures.append(self._connection.failure(exception, what))
         finally:
             self._consumer.close()
@@ -108,7 +110,7 @@ class GroupReading(Reading):
                     offsets=[TopicPartition(self._topic, partition, offset + 1)]
                 )
             except KafkaException as exception:
-                # Taken away since: not ours to commit any more.
+                # The partition was revoked, so this member cannot commit it.
                 if exception.args[0].code() != KafkaError._STATE:  # noqa: SLF001
                     raise self._connection.failure(exception, "cannot commit") from None
 
@@ -125,7 +127,7 @@ class GroupReading(Reading):
                 )[1]
                 self._pending.add(entry.partition)
         except KafkaException as exception:
-            what = f"cannot find the offsets of {self._topic!r}"
+            what = f"cannot look up the offsets of {self._topic!r}"
             raise self._connection.failure(exception, what) from None
 
     def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
-"""`millstream group reset-offsets`: read again, or skip.
+"""`millstream group reset-offsets`: change the committed offsets of a group.
 
-Moves nothing unless told to with --execute, and never under a group that has members: they would
-go on from where they are and commit over it.
+It changes nothing without --execute, and rejects a group with members: these would continue at
+their positions and overwrite the new offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from millstream.cli.group.offset_plan import (
     plan_moves,
 )
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -36,6 +35,7 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import CommandError, ExitCode, guarded, say_error
 from millstream.cli.support.position import parse_moment
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 
 @guarded
@@ -47,14 +47,14 @@ def reset_offsets(
             "--topic",
             "-t",
             metavar="TOPIC[:PARTITIONS]",
-            help="What to move: orders, orders:3 or orders:0,4-7. Repeatable.",
+            help="Topics and partitions: orders, orders:3 or orders:0,4-7. Repeatable.",
         ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition that the group has committed.")
+        bool, typer.Option("--all-topics", help="Every partition with a committed offset.")
     ] = False,
     to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the first record there is.")
+        bool, typer.Option("--to-earliest", help="To the first record.")
     ] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
     to_offset: Annotated[
@@ -78,26 +78,26 @@ def reset_offsets(
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option("--shift-by", metavar="COUNT", help="By so many offsets; back when negative."),
+        typer.Option("--shift-by", metavar="COUNT", help="By this many offsets; back if negative."),
     ] = None,
     from_file: Annotated[
         Path | None,
         typer.Option(
-            "--from-file", metavar="CSV", help="To what a file of topic,partition,offset says."
+            "--from-file", metavar="CSV", help="To the offsets in a file of topic,partition,offset."
         ),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute", help="Do it; without, only show what would move.")
+        bool, typer.Option("--execute", help="Commit the new offsets; by default only show them.")
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Move what a group has committed, so that it reads again or skips.
+    """Change a group's committed offsets, so that it rereads or skips records.
 
-    A dry run unless --execute is given. A group with members is refused. A group that does not
-    exist yet is made, so that its first member starts there.
+    This is a dry run without --execute. A group with members is rejected. A group that does not
+    exist is created, so that its first member starts at the new offsets.
     """
     asked = {
         "--to-earliest": to_earliest or None,
@@ -114,19 +114,19 @@ def reset_offsets(
     _check_inactive(admin, group, all_topics)
     moves = _plan(admin, group, scopes, target)
     _remark_nearest(moves)
-    refused = _execute(admin, group, moves) if execute else {}
-    _report(group, moves, refused, execute, as_json)
-    for failure in refused.values():
+    failures = _execute(admin, group, moves) if execute else {}
+    _report(group, moves, failures, execute, as_json)
+    for failure in failures.values():
         say_error(str(failure))
-    if refused:
-        raise typer.Exit(next(iter(refused.values())).code)
+    if failures:
+        raise typer.Exit(next(iter(failures.values())).code)
 
 
 def _target(asked: dict[str, bool | int | str | Path]) -> Target:
     if len(asked) != 1:
         raise CommandError(
             ExitCode.USAGE,
-            "say where to, with exactly one of --to-earliest, --to-latest, --to-offset,"
+            "give exactly one of --to-earliest, --to-latest, --to-offset,"
             " --to-datetime, --by-duration, --shift-by and --from-file.",
         )
     ((option, value),) = asked.items()
@@ -146,7 +146,7 @@ def _read_file(path: Path) -> dict[Key, int]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise CommandError(ExitCode.NOT_FOUND, f"there is no file {str(path)!r}.") from None
+        raise CommandError(ExitCode.NOT_FOUND, f"file {str(path)!r} does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(ExitCode.FAILED, f"cannot read {str(path)!r}: {error}.") from None
     try:
@@ -156,7 +156,7 @@ def _read_file(path: Path) -> dict[Key, int]:
 
 
 def _scopes(topics: Iterable[str], all_topics: bool, target: Target) -> list[Scope] | None:
-    """The topics asked for; None for all that the group has committed."""
+    """Return the requested partitions; None means every committed one."""
     try:
         scopes = [parse_scope(text) for text in topics]
     except ValueError as error:
@@ -172,17 +172,15 @@ def _scopes(topics: Iterable[str], all_topics: bool, target: Target) -> list[Sco
             by_topic.setdefault(topic, set()).add(partition)
         return [Scope(topic, frozenset(numbers)) for topic, numbers in by_topic.items()]
     if bool(scopes) == all_topics:
-        raise CommandError(
-            ExitCode.USAGE, "say what to move, with either --topic TOPIC or --all-topics."
-        )
+        raise CommandError(ExitCode.USAGE, "give either --topic TOPIC or --all-topics.")
     return scopes or None
 
 
 def _check_inactive(admin: GroupAdmin, group: str, all_topics: bool) -> None:
-    """A group to be moved has no members; one that does not exist can only be given topics."""
+    """Fail if the group has members, or if it does not exist and --all-topics is given."""
     found = admin.describe(group) if all_topics else admin.find(group)
     if found is None:
-        note(f"Group {group!r} does not exist yet.")
+        note(f"Group {group!r} does not exist and would be created.")
     elif found.members or state_of(found) is not GroupState.EMPTY:
         raise active(group, state_of(found), len(found.members))
 
@@ -230,9 +228,9 @@ def _execute(admin: GroupAdmin, group: str, moves: list[Move]) -> dict[Key, Comm
 
 
 def _report(
-    group: str, moves: list[Move], refused: dict[Key, CommandError], execute: bool, as_json: bool
+    group: str, moves: list[Move], failures: dict[Key, CommandError], execute: bool, as_json: bool
 ) -> None:
-    results = [_result(move, refused, execute) for move in moves]
+    results = [_result(move, failures, execute) for move in moves]
     if as_json:
         rows = [
             {
@@ -261,12 +259,12 @@ def _report(
         note(f"A dry run: --execute moves {counted(changed, 'partition')}.")
 
 
-def _result(move: Move, refused: dict[Key, CommandError], execute: bool) -> str:
+def _result(move: Move, failures: dict[Key, CommandError], execute: bool) -> str:
     if not move.changes:
         return "stays"
     if not execute:
         return "would move"
-    return "failed" if (move.topic, move.partition) in refused else "moved"
+    return "failed" if (move.topic, move.partition) in failures else "moved"
 
 
 def _or_dash(offset: int | None) -> object:

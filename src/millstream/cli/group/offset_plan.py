@@ -1,10 +1,10 @@
-"""Where a group's offsets would go: what people ask for, and the moves that follow from it.
+"""Plans new offsets of a group from the options of `reset-offsets`. Pure.
 
-Pure: asks no broker. A new offset is always one that the partition has (or its end); what was asked
-for beyond that becomes the nearest, and the move remembers that it was.
+A new offset always lies within the partition or at its end. A requested offset outside becomes the
+nearest one, and the move keeps both.
 
-A file of offsets holds lines `topic,partition,offset`, as Kafka's own tool writes them. Empty
-lines, lines that begin with `#`, and a first line with those three words are skipped.
+A file of offsets has lines `topic,partition,offset`, as Kafka's own tool writes them. Empty lines,
+lines that start with `#`, and a first line with those three words are skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ISO_DURATION: Final = re.compile(
 _ISO_UNITS_MS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000)
 _SHORT_DURATION: Final = re.compile(r"\d+[a-z]+\Z")
 _PARTITIONS: Final = re.compile(r"(\d+)(?:-(\d+))?\Z")
-#: More than any topic has: a slip such as 0-10000000000 must not fill the memory.
+#: More than any topic has: a typo such as 0-10000000000 must not fill the memory.
 _PARTITION_MAX: Final = 1_000_000
 _HEADING: Final = ["topic", "partition", "offset"]
 
@@ -47,8 +47,8 @@ class Aim(Enum):
 
 
 class Target(NamedTuple):
-    """Where to move. `value` is an offset, milliseconds since the epoch or a distance, as `aim`
-    says; `offsets` is what a file holds."""
+    """The requested position. `value` is an offset, a timestamp or a distance, as `aim` says;
+    `offsets` are those of a file."""
 
     aim: Aim
     value: int = 0
@@ -56,7 +56,7 @@ class Target(NamedTuple):
 
 
 class Move(NamedTuple):
-    """What would happen to one partition; `current` is None where nothing was committed."""
+    """The change of one partition; `current` is None without a committed offset."""
 
     topic: str
     partition: int
@@ -74,7 +74,7 @@ class Move(NamedTuple):
 
 
 def parse_scope(text: str) -> Scope:
-    """`orders`, `orders:3` or `orders:0,4-7`. Raises ValueError with a sentence."""
+    """Parse `orders`, `orders:3` or `orders:0,4-7`. Raises ValueError with a sentence."""
     topic, colon, listed = text.partition(":")
     if not topic:
         raise ValueError(f"{text!r} names no topic")
@@ -86,14 +86,14 @@ def parse_scope(text: str) -> Scope:
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last or last > _PARTITION_MAX:
             raise ValueError(
-                f"{text!r} is no topic with partitions: write {topic}:0 or {topic}:0,4-7"
+                f"{text!r} is not a topic with partitions: give {topic}:0 or {topic}:0,4-7"
             )
         partitions.update(range(first, last + 1))
     return Scope(topic, frozenset(partitions))
 
 
 def parse_ago(text: str, now_ms: int) -> int:
-    """The moment that lies `10m`, `2h` or (as Kafka's tool has it) `PT2H` before now.
+    """Return the timestamp `10m`, `2h` or (as in Kafka's tool) `PT2H` before now.
 
     Raises ValueError with a sentence.
     """
@@ -103,11 +103,11 @@ def parse_ago(text: str, now_ms: int) -> int:
         return max(0, now_ms - length)
     if _SHORT_DURATION.match(text):
         return parse_moment(text, now_ms)
-    raise ValueError(f"{text!r} is no duration: write for example 10m, 2h, 1d or PT2H30M")
+    raise ValueError(f"{text!r} is not a duration: give for example 10m, 2h, 1d or PT2H30M")
 
 
 def parse_offsets(lines: Iterable[str]) -> dict[Key, int]:
-    """The offsets of a file. Raises ValueError with a sentence that names the line."""
+    """Parse the lines of a file. Raises ValueError with a sentence that names the line."""
     found: dict[Key, int] = {}
     for number, row in enumerate(csv.reader(lines), start=1):
         cells = [cell.strip() for cell in row]
@@ -120,7 +120,7 @@ def parse_offsets(lines: Iterable[str]) -> dict[Key, int]:
             raise ValueError(f"line {number} names {key[0]}-{key[1]} a second time")
         found[key] = int(cells[2])
     if not found:
-        raise ValueError("there are no offsets in it")
+        raise ValueError("it has no offsets")
     return found
 
 
@@ -130,17 +130,17 @@ def plan_moves(
     committed: Mapping[Key, int],
     by_time: Mapping[Key, int],
 ) -> list[Move]:
-    """A move for each partition in `ranges`, in order, those that stay where they are too.
+    """Return a move for each partition in `ranges`, in order, unchanged ones included.
 
-    `by_time` has the first offset at or after the moment asked for, where there is one. A shift
-    needs something committed: ValueError says where nothing is.
+    `by_time` has the first offset at or after the requested time, for partitions that have one. A
+    shift needs a committed offset; ValueError names the partition without one.
     """
     moves = []
     for key, available in sorted(ranges.items()):
         current = committed.get(key)
         if target.aim is Aim.SHIFT and current is None:
             raise ValueError(
-                f"nothing is committed for {key[0]}-{key[1]}, so there is nothing to shift:"
+                f"{key[0]}-{key[1]} has no committed offset to shift:"
                 " leave it out, or use --to-earliest, --to-latest or --to-offset"
             )
         wanted = _wanted(target, key, available, current or 0, by_time)

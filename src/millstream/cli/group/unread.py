@@ -1,8 +1,7 @@
-"""When the first records that a group has not read were written.
+"""The timestamps of the first records that a group has not read.
 
-No request of the protocol tells the time of an offset, so one record of each partition is fetched,
-the smallest amount that a broker gives. What is found is remembered: a group that stays where it is
-costs nothing at the next look.
+No request of the protocol returns the timestamp of an offset, so the reader fetches one record of
+each partition. It caches timestamps: a group whose offsets have not changed costs no request.
 """
 
 from __future__ import annotations
@@ -17,34 +16,34 @@ from millstream.cli.support.connection import Connection
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-#: Fetched of a partition at a time; brokers give one batch at the least.
+#: The fetch size of a partition. Brokers return at least one batch.
 _FETCH_BYTES: Final = 1024
 _POLL_S: Final = 0.1
 _MESSAGES_PER_POLL: Final = 500
 
 
 class FirstUnread(NamedTuple):
-    """What is to be read at an offset."""
+    """The first record at or after an offset."""
 
-    #: None where the record has no time, or could not be had.
+    #: None if the record has no timestamp or could not be fetched.
     timestamp_ms: int | None = None
-    #: Whether there is nothing: the offsets up to the end were compacted away, or are markers.
+    #: Whether there is no record: the offsets up to the end were compacted away or are markers.
     is_nothing: bool = False
 
 
 class UnreadReader:
-    """Looks at records without being in any group. Made when first needed; `close` ends it."""
+    """Fetches records without a group. It makes its consumer on first use."""
 
     __slots__ = ("_connection", "_consumer", "_known")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._consumer: Consumer | None = None
-        #: What the last look found, by partition, and at which offset.
+        #: The last offset and its result, by partition.
         self._known: dict[Key, tuple[int, FirstUnread]] = {}
 
-    def look(self, positions: Mapping[Key, int]) -> dict[Key, FirstUnread]:
-        """The first record at or after each position. Takes as long as an answer may take."""
+    def first_unread(self, positions: Mapping[Key, int]) -> dict[Key, FirstUnread]:
+        """Return the first record at or after each position, within the connection's timeout."""
         found = {
             key: first
             for key, (offset, first) in self._known.items()
@@ -84,7 +83,7 @@ class UnreadReader:
         if self._consumer is None:
             self._consumer = self._connection.consumer(
                 {
-                    # The client library wants one; nothing is joined or committed.
+                    # librdkafka requires a group id even if no group is joined.
                     "group.id": "millstream-cli",
                     "enable.auto.commit": False,
                     "enable.auto.offset.store": False,

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     PropertiesOption,
     ServersOption,
     parse_pairs,
@@ -32,6 +31,7 @@ from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCo
 from millstream.cli.support.position import parse_moment
 from millstream.cli.support.terminal import JsonOption, error_console, note, print_json, print_table
 from millstream.env.termination import on_termination
+from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.job_error import Failure, JobError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli.support.connection import SERVERS_DEFAULT, parse_pairs
+from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import (
     EXIT_CODES_HELP,
     CommandError,
@@ -22,6 +22,7 @@ from millstream.cli.support.failure import (
 )
 from millstream.cli.support.terminal import JsonOption, format_duration, note, print_json
 from millstream.env.termination import on_termination
+from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
 
 if TYPE_CHECKING:
     from millstream.cli.pipeline.pipeline_view import FlowView
@@ -46,7 +47,7 @@ _ServersOption = Annotated[
     typer.Option(
         "--bootstrap-server",
         "-b",
-        envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
+        envvar=SERVERS_VARIABLE,
         metavar="HOST:PORT,...",
         help="Brokers, in place of those that the project names.",
     ),
@@ -78,7 +79,7 @@ def init(
         typer.Option(
             "--bootstrap-server",
             "-b",
-            envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
+            envvar=SERVERS_VARIABLE,
             metavar="HOST:PORT,...",
             help="Brokers of the project's topics.",
         ),
@@ -222,7 +223,7 @@ def _require_remote(remote: str) -> None:
     address = remote.removeprefix("sc://").partition("/")[0]
     if refusal := _refusal(*_address(address, _REMOTE_PORT)):
         raise CommandError(
-            ExitCode.NO_CONNECTION, f"no answer from Spark Connect at {remote}: {refusal}."
+            ExitCode.NO_CONNECTION, f"no response from Spark Connect at {remote}: {refusal}."
         )
 
 

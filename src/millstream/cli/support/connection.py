@@ -1,8 +1,7 @@
-"""The way from a command to a broker: addresses, client properties, and failing soon.
+"""The connection options of commands, and librdkafka clients made from them.
 
-Every command talks through confluent-kafka (librdkafka), so all of them work with any broker that
-speaks the protocol. librdkafka goes on trying until its timeout; a person at a terminal wants to
-know at once that nothing listens, so `Connection` gives up as soon as all brokers are down.
+librdkafka retries until its timeout. A user at a terminal wants to know at once that nothing
+listens, so `Connection` gives up as soon as all brokers are down.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import typer
 
 from millstream.cli.support.failure import CommandError, ExitCode, from_kafka_error, no_connection
+from millstream.model.bootstrap import SERVERS_VARIABLE
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Producer
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 Client = TypeVar("Client", bound="AdminClient | Producer | Consumer")
 
 TIMEOUT_S_DEFAULT: Final = 10.0
-#: How long to wait before looking whether all brokers are down; doubled at each look, so that
-#: a broker with much to tell gets the time for it.
-_FIRST_LOOK_S: Final = 0.3
-_REACH_POLL_S: Final = 0.02
-#: The same for an answer of the controller, which may be about to be replaced.
-_FIRST_REACH_S: Final = 1.0
+#: The timeout of the first metadata request. It doubles with each attempt, so that a broker with
+#: much metadata gets enough time.
+_FIRST_METADATA_S: Final = 0.3
+_POLL_S: Final = 0.02
+#: The timeout of the first request to the controller, which may be about to change.
+_FIRST_CONTROLLER_S: Final = 1.0
 
 ServersOption: TypeAlias = Annotated[
     str,
     typer.Option(
         "--bootstrap-server",
         "-b",
-        envvar="MILLSTREAM_BOOTSTRAP_SERVERS",
+        envvar=SERVERS_VARIABLE,
         metavar="HOST:PORT,...",
-        help="Brokers to ask first.",
+        help="Brokers to connect to first.",
         rich_help_panel="Connection",
     ),
 ]
@@ -57,15 +57,14 @@ TimeoutOption: TypeAlias = Annotated[
         "--timeout",
         min=0.1,
         metavar="SECONDS",
-        help="How long to wait for an answer.",
+        help="How long to wait for a response.",
         rich_help_panel="Connection",
     ),
 ]
-SERVERS_DEFAULT: Final = "127.0.0.1:9092"
 
 
 class Connection:
-    """Where the brokers are and how to talk to them; makes clients and remembers why they fail."""
+    """The brokers' addresses and client properties. Makes clients and records why they fail."""
 
     __slots__ = ("_all_down", "_last_error", "_properties", "servers", "timeout_s")
 
@@ -94,62 +93,62 @@ class Connection:
     def metadata(
         self, client: AdminClient | Producer | Consumer, topic: str | None = None
     ) -> ClusterMetadata:
-        """What the cluster has, of one topic or all; fails soon when nobody listens."""
+        """Fetch the metadata of one topic or all; fail at once if all brokers are down."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + self.timeout_s
-        wait = _FIRST_LOOK_S
+        wait = _FIRST_METADATA_S
         while True:
             remaining = deadline - time.monotonic()
             try:
                 return _list_topics(client, topic, max(0.05, min(remaining, wait)))
             except KafkaException as exception:
-                failure = self.failure(exception, "asking for metadata")
+                failure = self.failure(exception, "fetching metadata")
                 if failure.code is not ExitCode.NO_CONNECTION:
                     raise failure from None
             client.poll(0)
             wait *= 2
             if remaining <= 0 or self._all_down:
-                raise no_connection(self.servers, self._last_error or "it did not answer in time")
+                raise no_connection(self.servers, self._last_error or "it did not respond in time")
 
     def reach(self) -> tuple[AdminClient, DescribeClusterResult]:
-        """A client that a broker has answered, and who is there; or fail soon. Costs little
-        however many topics exist.
+        """Return a client that has reached the cluster, and the cluster's description.
 
-        The library sends such requests to the controller, and waits for the one it was named. If
-        that one has just died, only a client that asks anew hears of the next."""
+        Costs little however many topics exist; fails at once if all brokers are down. librdkafka
+        sends the request to the controller that it knows. If that broker has just died, only a new
+        client learns of the next controller."""
         deadline = time.monotonic() + self.timeout_s
-        wait = _FIRST_REACH_S
+        wait = _FIRST_CONTROLLER_S
         while True:
             remaining = deadline - time.monotonic()
             admin = self.admin()
-            found = self._describe(admin, max(_REACH_POLL_S, min(remaining, wait)))
+            found = self._describe(admin, max(_POLL_S, min(remaining, wait)))
             if found is not None:
                 return admin, found
             wait *= 2
             if remaining <= 0 or self._all_down:
-                raise no_connection(self.servers, self._last_error or "it did not answer in time")
+                raise no_connection(self.servers, self._last_error or "it did not respond in time")
 
     def _describe(self, admin: AdminClient, timeout_s: float) -> DescribeClusterResult | None:
-        """Who is there; None if nobody said so in time."""
+        """Return the cluster's description, or None without a response in time."""
         from confluent_kafka import KafkaException
 
-        answer = admin.describe_cluster(request_timeout=timeout_s)
-        while not answer.done() and not self._all_down:
-            admin.poll(_REACH_POLL_S)
-        if not answer.done():
+        future = admin.describe_cluster(request_timeout=timeout_s)
+        while not future.done() and not self._all_down:
+            admin.poll(_POLL_S)
+        if not future.done():
             return None
         try:
-            found: DescribeClusterResult = answer.result()
+            found: DescribeClusterResult = future.result()
         except KafkaException as exception:
-            failure = self.failure(exception, "asking who is there")
+            failure = self.failure(exception, "describing the cluster")
             if failure.code is not ExitCode.NO_CONNECTION:
                 raise failure from None
             return None
         return found
 
     def failure(self, exception: Exception, what: str, topic: str | None = None) -> CommandError:
-        """What a KafkaException means; `what` says what was being done."""
+        """Return the failure for a KafkaException; `what` names the action."""
         error = exception.args[0] if exception.args else None
         if error is None or not hasattr(error, "code"):
             return CommandError(ExitCode.FAILED, f"{what}: {exception}")
@@ -186,6 +185,14 @@ class Connection:
             self._last_error = _short(str(error.str()))
 
 
+def client_properties(
+    servers: str, properties: Iterable[str] | None, client_id: str
+) -> dict[str, str]:
+    """Return librdkafka's properties for clients that a command does not make itself."""
+    given = parse_pairs(properties or (), "--property")
+    return given | {"bootstrap.servers": servers, "client.id": client_id}
+
+
 def _list_topics(
     client: AdminClient | Producer | Consumer, topic: str | None, timeout_s: float
 ) -> ClusterMetadata:
@@ -195,7 +202,7 @@ def _list_topics(
 
 
 def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`key=value` arguments as a dict; a later one wins."""
+    """Parse `key=value` arguments; a later one wins."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -209,8 +216,8 @@ def parse_pairs(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def _short(reason: str) -> str:
-    """librdkafka's reason without its own bookkeeping: `.../bootstrap: Connect to ... failed: x
-    (after 0ms in state CONNECT)` becomes `Connect to ... failed: x`."""
+    """Shorten librdkafka's reason: `.../bootstrap: Connect to ... failed: x (after 0ms in state
+    CONNECT)` becomes `Connect to ... failed: x`."""
     head, _, rest = reason.partition("]: ") if reason.startswith("[") else ("", "", reason)
     text = rest or head
     if "/bootstrap: " in text:
@@ -219,7 +226,7 @@ def _short(reason: str) -> str:
 
 
 def _silent_logger() -> logging.Logger:
-    """librdkafka's own log lines would say the same as our error, several times."""
+    """Discard librdkafka's log lines, which repeat the command's error several times."""
     logger = logging.getLogger("millstream.cli.librdkafka")
     logger.propagate = False
     if not logger.handlers:

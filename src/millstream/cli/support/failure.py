@@ -1,12 +1,12 @@
-"""How a command fails: an exit code that a script can read and one sentence that a person can.
+"""How a command fails: with an exit code for scripts and a sentence for people.
 
 Exit codes:
 
     0    done
-    1    failed: the broker refused, or part of the work was not done
+    1    failed: the broker rejected a request, or part of the work was not done
     2    usage: an option or argument is wrong
     3    not found: no such topic, partition or file
-    4    no connection, or no answer in time
+    4    no connection, or no response in time
     5    exists already
     6    damaged data found (`log dump`)
     130  interrupted with Ctrl-C before the work was done
@@ -17,7 +17,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
@@ -41,13 +42,13 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODES_HELP: Final = (
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no connection or no answer in"
-    " time, 5 exists already, 6 damaged data found, 130 interrupted."
+    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no connection or no response"
+    " in time, 5 exists already, 6 damaged data found, 130 interrupted."
 )
 
 
 class CommandError(Exception):
-    """Ends the command with `code`; the message is a sentence: what is wrong and what to do."""
+    """Ends the command with `code`. The message says what is wrong and what to do."""
 
     def __init__(self, code: ExitCode, message: str) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class CommandError(Exception):
 
 
 def guarded(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Turn what a command raises into a sentence on standard error and an exit code."""
+    """Print a command's error on standard error and exit with its code."""
 
     @functools.wraps(command)
     def run(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -67,7 +68,7 @@ def guarded(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
         except BrokenPipeError:
-            # The reader of our output (`| head`) has seen enough. Nothing may be flushed at exit.
+            # The reader of the output (`| head`) has exited. Nothing may be flushed at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
 
@@ -82,11 +83,11 @@ def say_error(message: str) -> None:
 def from_kafka_error(
     error: KafkaError, what: str, servers: str, topic: str | None = None
 ) -> CommandError:
-    """The failure for an error of the client library; `what` says what was being done."""
+    """Return the failure for an error of librdkafka; `what` names the action."""
     code = _exit_code(error)
     if code is ExitCode.NOT_FOUND and topic is not None:
         return CommandError(
-            code, f"topic {topic!r} does not exist: `millstream topic list` shows those that do."
+            code, f"topic {topic!r} does not exist: `millstream topic list` shows all topics."
         )
     if code is ExitCode.NO_CONNECTION:
         return no_connection(servers, str(error.str()))
@@ -96,7 +97,7 @@ def from_kafka_error(
 def no_connection(servers: str, reason: str) -> CommandError:
     return CommandError(
         ExitCode.NO_CONNECTION,
-        f"no answer from {servers}: {reason.rstrip('.')}. Is a broker running there?"
+        f"no response from {servers}: {reason.rstrip('.')}. Is a broker running there?"
         " Start one with `millstream serve`, or name another with --bootstrap-server.",
     )
 
@@ -107,31 +108,28 @@ def _sentence(error: KafkaError) -> str:
 
 
 def _exit_code(error: KafkaError) -> ExitCode:
-    from confluent_kafka import KafkaError
+    from millstream.client.error import is_existing, is_missing, is_unreachable
 
-    number = error.code()
-    if number in (
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 - how the library spells its own codes
-        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
-    ):
+    code = error.code()
+    if is_missing(code):
         return ExitCode.NOT_FOUND
-    if number in (
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError._TRANSPORT,  # noqa: SLF001
-        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
-        KafkaError._TIMED_OUT,  # noqa: SLF001
-        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
-        KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
-        KafkaError._RESOLVE,  # noqa: SLF001
-    ):
+    if is_unreachable(code):
         return ExitCode.NO_CONNECTION
-    if number == KafkaError.TOPIC_ALREADY_EXISTS:
-        return ExitCode.EXISTS
-    return ExitCode.FAILED
+    return ExitCode.EXISTS if is_existing(code) else ExitCode.FAILED
+
+
+@contextmanager
+def failing_with(codes: Mapping[type[Exception], ExitCode], before: str = "") -> Iterator[None]:
+    """Turn exceptions into the command's failure. `before` starts the message.
+
+    The first type that matches decides the exit code."""
+    try:
+        yield
+    except tuple(codes) as error:
+        code = next(code for kind, code in codes.items() if isinstance(error, kind))
+        raise CommandError(code, f"{before}{error}") from None
 
 
 def raise_failure(failure: CommandError) -> None:
-    """For those who are asked what to do about a failure, and can't go on."""
+    """Raise `failure`: the callback of callers that cannot continue after one."""
     raise failure

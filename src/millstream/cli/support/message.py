@@ -1,15 +1,15 @@
-"""Messages as text: what `produce` reads and `consume` writes. No I/O.
+"""Messages as text: the input of `produce` and the output of `consume`. No I/O.
 
-The JSON form, one object a line, is the same in both directions, so that the output of `consume
---json` is input for `produce --json`:
+Both use the same JSON form, one object per line, so that `produce --json` reads the output of
+`consume --json`:
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000, "key": "k",
      "value": "v", "headers": [{"key": "h", "value": "x"}]}
 
-A key or value is a string, or null. Bytes that are not UTF-8 stand under `key_base64`,
-`value_base64` (in headers too: `value_base64`) instead. On input all fields but one of `value` and
-`value_base64` may be missing, `headers` may also be an object, a value that is neither string nor
-null is sent as the JSON it is, and topic, partition and offset are ignored.
+A key or value is a string or null. Bytes that are not UTF-8 are in `key_base64` and `value_base64`
+instead, also in headers. Input needs only one of `value` and `value_base64`. In input `headers` may
+be an object, a value that is neither string nor null is sent as JSON, and topic, partition and
+offset are ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Headers: TypeAlias = list[tuple[str, bytes | None]]
 
 
 class Message(NamedTuple):
-    """A message on its way in or out; on the way in topic, partition and offset are unset."""
+    """A message of the input or the output. In the input topic, partition and offset are unset."""
 
     key: bytes | None
     value: bytes | None
@@ -39,14 +39,14 @@ class Message(NamedTuple):
 
 
 class InputError(ValueError):
-    """A line that is no message; the text says why."""
+    """A line is not a message; the text says why."""
 
 
-# --- in ---
+# Input
 
 
 class LineReader:
-    """Makes messages of lines: `value`, or `key<separator>value`."""
+    """Parses lines: `value`, or `key<separator>value`."""
 
     __slots__ = ("_headers", "_key", "_null", "_separator")
 
@@ -65,7 +65,7 @@ class LineReader:
             key, found, value = line.partition(self._separator)
             if not found:
                 raise InputError(
-                    f"no separator {self._separator.decode(errors='replace')!r} in it;"
+                    f"it has no separator {self._separator.decode(errors='replace')!r};"
                     " every line must be KEY, separator, VALUE"
                 )
         if self._null is not None:
@@ -75,7 +75,7 @@ class LineReader:
 
 
 class JsonReader:
-    """Makes messages of JSON objects, one a line."""
+    """Parses JSON objects, one per line."""
 
     __slots__ = ("_headers", "_key")
 
@@ -132,7 +132,7 @@ def _header_list(headers: object) -> Headers:
     return found
 
 
-# --- out ---
+# Output
 
 Formatter: TypeAlias = Callable[[Message], bytes]
 
@@ -140,7 +140,7 @@ PRINTABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "headers
 
 
 def json_formatter() -> Formatter:
-    """One JSON object a line."""
+    """Format messages as JSON objects, one per line."""
 
     def format_message(message: Message) -> bytes:
         row: dict[str, Any] = {
@@ -158,7 +158,7 @@ def json_formatter() -> Formatter:
 
 
 def column_formatter(columns: Sequence[str], null: bytes, delimiter: bytes) -> Formatter:
-    """The columns asked for and the value, with tabs between."""
+    """Format messages as columns and the value, separated by tabs."""
     wanted = [name for name in PRINTABLE if name in columns]
 
     def format_message(message: Message) -> bytes:
@@ -170,8 +170,7 @@ def column_formatter(columns: Sequence[str], null: bytes, delimiter: bytes) -> F
 
 
 def template_formatter(template: str, null: bytes, delimiter: bytes) -> Formatter:
-    """A template with the directives of `_DIRECTIVES`, %% for a percent sign, and the backslash
-    escapes of `unescape`."""
+    """Format messages by a template with `_DIRECTIVES`, %% and the escapes of `unescape`."""
     parts: list[bytes | str] = []
     for text, directive in re.findall(r"([^%]*)(%.?|$)", unescape(template), re.DOTALL):
         if text:
@@ -181,7 +180,7 @@ def template_formatter(template: str, null: bytes, delimiter: bytes) -> Formatte
     unknown = [part for part in parts if isinstance(part, str) and part not in _DIRECTIVES]
     if unknown:
         raise InputError(
-            f"%{unknown[0]} means nothing in a format; use"
+            f"%{unknown[0]} is not a directive; use"
             f" {' '.join('%' + name for name in _DIRECTIVES)} or %%"
         )
 
@@ -211,7 +210,7 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 
 
 def unescape(text: str) -> str:
-    """Backslash escapes as a shell user types them: `\\t` for a tab."""
+    """Replace backslash escapes as typed in a shell: `\\t` is a tab."""
     return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
 
 
@@ -232,7 +231,7 @@ def _column(message: Message, name: str, null: bytes) -> bytes:
 
 
 def put_bytes(row: dict[str, Any], name: str, data: bytes | None) -> dict[str, Any]:
-    """Set `name` to the text of `data`, or `name_base64` where it is no text."""
+    """Set `name` to the text of `data`, or `name_base64` if it is not UTF-8."""
     try:
         row[name] = None if data is None else data.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""Commands that do something to each of several things: asking first, and telling how each went.
+"""Confirmation before a command changes something, and the report of what it did.
 
-What can be done is done; what failed is said at the end, and the command ends with the exit code of
-the first failure.
+A command that changes several things does what it can. It reports the failures at the end and exits
+with the code of the first.
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ from millstream.cli.support.failure import CommandError, ExitCode, say_error
 from millstream.cli.support.terminal import print_json
 
 
-def confirm_deletion(names: Sequence[str], of_one: str, of_many: str) -> None:
-    """Ask whether to delete these, and what goes with one or with many of them."""
+def confirm(question: str, doing: str, refusal: str) -> None:
+    """Ask a yes-or-no question on the terminal. Raises CommandError unless the answer is yes.
+
+    `doing` names the action if there is no terminal; `refusal` is the message after a no."""
     if not sys.stdin.isatty():
         raise CommandError(
-            ExitCode.USAGE, "deleting needs a confirmation: pass --yes where nobody can be asked."
+            ExitCode.USAGE, f"{doing} needs a confirmation: pass --yes if there is no terminal."
         )
+    if not typer.confirm(question, err=True):
+        raise CommandError(ExitCode.FAILED, refusal)
+
+
+def confirm_deletion(names: Sequence[str], of_one: str, of_many: str) -> None:
+    """Ask whether to delete `names`, together with `of_one` or `of_many`."""
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    if not typer.confirm(f"Delete {shown} and {of_one if len(names) == 1 else of_many}?", err=True):
-        raise CommandError(ExitCode.FAILED, "nothing was deleted.")
+    rest = of_one if len(names) == 1 else of_many
+    confirm(f"Delete {shown} and {rest}?", "deleting", "nothing was deleted.")
 
 
 def report(
@@ -34,9 +42,9 @@ def report(
     *,
     as_json: bool,
 ) -> None:
-    """Tell the outcome for each name: `done` where nothing failed, or what `fine` calls it.
+    """Report the outcome for each name: `done`, a text of its own, or a failure.
 
-    A text is an outcome of its own, and no failure."""
+    Failures whose code is in `fine` count as done and are reported by that text."""
     rows: list[dict[str, str]] = []
     failures: list[CommandError] = []
     for name, failure in outcomes.items():

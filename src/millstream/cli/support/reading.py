@@ -1,6 +1,6 @@
-"""Reading a topic's partitions directly: from where, until where, and what is a message.
+"""Reads a topic's partitions directly, without a group and without commits.
 
-Joins no group and commits nothing; `cli/group/group_reading.py` does.
+`cli/group/group_reading.py` reads as a group member.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMARKS_MAX: Final = 3
 
 
 class Start(NamedTuple):
-    """Where to start: exactly one of these, or none for the end."""
+    """The start position: exactly one of these, or none for the end."""
 
     from_beginning: bool
     offset: int | None
@@ -33,7 +33,7 @@ class Start(NamedTuple):
 
 
 class Reading:
-    """One run of reading: which partitions, from where, and until where."""
+    """One run: the partitions, and the offsets at which reading starts and ends."""
 
     __slots__ = (
         "_connection",
@@ -54,18 +54,18 @@ class Reading:
         #: The end of each partition when reading began.
         self._ends: dict[int, int] = {}
         self.count = 0
-        #: Whether `sample` has reached the ends.
+        #: Whether `sample` has reached the end offsets.
         self.is_complete = False
-        #: What a person should know about where reading starts.
+        #: Notes for the user about the start positions.
         self.remarks: list[str] = []
 
     def assign(self, partitions: list[int] | None, start: Start) -> None:
-        """Find out where each partition starts and ends, and begin there."""
+        """Look up the start and end offset of each partition, and start reading."""
         self.locate(partitions, start)
         self.begin(self._starts)
 
     def locate(self, partitions: list[int] | None, start: Start) -> dict[int, Range]:
-        """What there is to read of each partition, from the start to the present end."""
+        """Return the offsets to read of each partition, from its start to its current end."""
         from confluent_kafka import KafkaException, TopicPartition
 
         chosen = self._choose(partitions)
@@ -80,13 +80,13 @@ class Reading:
             }
             self._starts = self._find_starts(ranges, start)
         except KafkaException as exception:
-            what = f"cannot find the offsets of {self._topic!r}"
+            what = f"cannot look up the offsets of {self._topic!r}"
             raise self._connection.failure(exception, what) from None
         self._ends = {partition: available.end for partition, available in ranges.items()}
         return {p: Range(first, self._ends[p]) for p, first in self._starts.items()}
 
     def begin(self, starts: Mapping[int, int]) -> None:
-        """Read these of the partitions that were located, from these offsets on."""
+        """Read these located partitions from these offsets on."""
         from confluent_kafka import TopicPartition
 
         self._starts = dict(starts)
@@ -125,36 +125,36 @@ class Reading:
         if len(moved) > _REMARKS_MAX:
             self.remarks.append(
                 f"{counted(len(moved), 'partition')} of {self._topic} do not have"
-                f" offset {wanted}: reading from the nearest."
+                f" offset {wanted}: reading starts at the nearest."
             )
             return
         for partition in moved:
             start, end = ranges[partition]
             self.remarks.append(
                 f"{self._topic}-{partition} has offsets from {start} up to {end}:"
-                f" reading from {starts[partition]}."
+                f" reading starts at {starts[partition]}."
             )
 
     def _find_by_time(self, ranges: dict[int, Range], since_ms: int) -> dict[int, int]:
         from confluent_kafka import TopicPartition
 
         asked = [TopicPartition(self._topic, partition, since_ms) for partition in ranges]
-        answers = self._consumer.offsets_for_times(asked, timeout=self._connection.timeout_s)
-        # A negative offset says that nothing is as late as that.
+        rows = self._consumer.offsets_for_times(asked, timeout=self._connection.timeout_s)
+        # A negative offset means that no record is at or after that time.
         return {
-            answer.partition: answer.offset if answer.offset >= 0 else ranges[answer.partition].end
-            for answer in answers
+            row.partition: row.offset if row.offset >= 0 else ranges[row.partition].end
+            for row in rows
         }
 
     def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
-        """Batches as they come, until a limit is reached."""
+        """Yield batches as they arrive, until a limit is reached."""
         pending = self._unfinished()
         while (max_messages is None or self.count < max_messages) and (pending or not no_follow):
             if batch := self._next_batch(max_messages, pending if no_follow else None):
                 yield batch
 
     def sample(self, seconds_max: float) -> Iterator[list[Message]]:
-        """Batches as they come, up to the ends or until the time is over."""
+        """Yield batches as they arrive, up to the end offsets or for `seconds_max`."""
         deadline = time.monotonic() + seconds_max
         pending = self._unfinished()
         while pending and time.monotonic() < deadline:
@@ -166,7 +166,7 @@ class Reading:
         return {p for p, first in self._starts.items() if first < self._ends[p]}
 
     def _next_batch(self, max_messages: int | None, pending: set[int] | None) -> list[Message]:
-        """What has come, cut at the limit and counted; empty when nothing came for a while."""
+        """Return the messages that arrived, up to the limit; empty if none arrived in time."""
         accepted = (self._accept(received, pending) for received in self._poll())
         batch = [message for message in accepted if message is not None]
         if max_messages is not None:
@@ -175,19 +175,19 @@ class Reading:
         return batch
 
     def close(self) -> None:
-        """Let the broker go; the consumer is of no use afterwards."""
+        """Close the consumer."""
         self._consumer.close()
 
     def _poll(self) -> list[Received]:
-        """Wait for one message, then take what else is there: `consume` alone would wait until
-        its list is full."""
+        """Wait for one message, then return it with all buffered ones: `consume` alone would wait
+        until its list is full."""
         first = self._consumer.poll(_POLL_S)
         if first is None:
             return []
         return [first, *self._consumer.consume(_BATCH_MESSAGES, timeout=0)]
 
     def _accept(self, received: Received, pending: set[int] | None) -> Message | None:
-        """The message, unless it is an event, or lies past the end that `pending` waits for."""
+        """Return the message, or None for an event or a message past the end offset."""
         from confluent_kafka import KafkaError
 
         partition = int(received.partition() or 0)
@@ -211,7 +211,7 @@ class Reading:
 
 
 def _message(received: Any) -> Message:
-    """Ours of librdkafka's. Untyped: its annotations allow None for all that a message has."""
+    """Convert librdkafka's message. Untyped: its annotations allow None for each field."""
     kind, timestamp = received.timestamp()
     return Message(
         received.key(),

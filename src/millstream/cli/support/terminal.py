@@ -1,7 +1,7 @@
-"""What people and scripts see: tables, JSON, notes.
+"""Output of commands: tables, JSON and notes.
 
-Results go to standard output, everything else (notes, progress, errors) to standard error, so that
-a pipe carries data only. rich is imported when a table or a progress bar is really shown.
+Results go to standard output. Notes, progress and errors go to standard error, so that a pipe
+carries data only. rich is imported when a table or a progress bar is shown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
-#: Where output is not a terminal there is no width to fit: tables are never folded then.
+#: The table width without a terminal: tables are never folded there.
 _PIPE_WIDTH = 10_000
 
 
 def console() -> Console:
-    """Standard output for tables."""
+    """Return the console of standard output, for tables."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
@@ -33,14 +33,14 @@ def console() -> Console:
 
 
 def error_console() -> Console:
-    """Standard error for progress."""
+    """Return the console of standard error, for progress."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def print_json(value: object) -> None:
-    """One value, indented for a terminal and on one line for a pipe."""
+    """Print one value, indented on a terminal and on one line in a pipe."""
     indent = 2 if sys.stdout.isatty() else None
     typer.echo(json.dumps(value, ensure_ascii=False, indent=indent))
 
@@ -52,7 +52,7 @@ def print_table(
     right: Sequence[str] = (),
     title: str | None = None,
 ) -> None:
-    """Rows under headings; the columns named in `right` hold numbers."""
+    """Print rows under headings; the columns in `right` are aligned to the right."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -77,17 +77,17 @@ def print_table(
 
 
 def note(message: str) -> None:
-    """A remark for the person at the terminal."""
+    """Print a note on standard error."""
     typer.echo(message, err=True)
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 message`, `2 messages`."""
+    """Return a count with its noun: `1 message`, `2 messages`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def format_bytes(size: float) -> str:
-    """A size with the unit that suits it."""
+    """Return a size in the largest unit below it."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(size) < 1024:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
@@ -96,7 +96,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """The two units that matter: `2d 4h`, `3m 20s`, `0.8s`; or `unlimited`."""
+    """Return a duration in its two largest units: `2d 4h`, `3m 20s`, `0.8s`, `unlimited`."""
     if math.isinf(seconds):
         return "unlimited"
     if seconds < 10:
@@ -113,7 +113,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Milliseconds since the epoch as ISO 8601 in UTC; out of a calendar's range, the number."""
+    """Return a timestamp as ISO 8601 in UTC, or the number if no calendar has that date."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):

@@ -1,4 +1,4 @@
-"""The configs of topics, as their broker describes them."""
+"""The configs of topics, by DescribeConfigs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Retention(NamedTuple):
-    """For how long, and up to which size, a topic keeps its records; None is without a limit."""
+    """The limits of a topic's retention by time and size; None means no limit."""
 
     ms: int | None = None
     size_bytes: int | None = None
@@ -25,7 +25,7 @@ def topic_configs(
     topics: Iterable[str],
     on_failure: Callable[[CommandError], None],
 ) -> dict[str, dict[str, ConfigEntry]]:
-    """All configs of each topic that may be looked at."""
+    """Return all configs of each topic. Topics that cannot be described go to `on_failure`."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -44,7 +44,7 @@ def topic_configs(
 
 
 def retention_of(configs: dict[str, ConfigEntry]) -> Retention:
-    """What the configs of a topic say of it."""
+    """Return the retention in the configs of a topic."""
     if "delete" not in str(configs["cleanup.policy"].value).split(","):
         return Retention()
     return Retention(_limit(configs, "retention.ms"), _limit(configs, "retention.bytes"))

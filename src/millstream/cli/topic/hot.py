@@ -1,31 +1,30 @@
-"""`millstream topic hot`: the keys and partitions that have more than their part of a topic."""
+"""`millstream topic hot`: the keys and partitions with more than an even share of a topic."""
 
 from __future__ import annotations
 
-import time
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
     ServersOption,
     TimeoutOption,
 )
-from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.failure import guarded
 from millstream.cli.support.message import put_bytes
-from millstream.cli.support.position import parse_moment
+from millstream.cli.support.position import parse_moment_option
 from millstream.cli.support.reading import Reading, Start
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from millstream.cli.topic.skew import KeyLoad, KeyTally, PartitionLoad
 
-#: Keys counted at a time: shares are off by at most a two-thousandth.
+#: The number of keys counted: the error of a share is at most 1/2000.
 _CAPACITY: Final = 2000
 
 
@@ -39,23 +38,31 @@ def hot(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since", metavar="TIME", help="Look only at what is newer: 10m, 2h, a date."
-        ),
+        typer.Option("--since", metavar="TIME", help="Only newer records: 10m, 2h, a date."),
     ] = None,
     records_max: Annotated[
-        int, typer.Option("--max-records", "-n", min=1, help="Newest records to read, about.")
+        int,
+        typer.Option(
+            "--max-records", "-n", min=1, help="Read about this many of the newest records."
+        ),
     ] = 100_000,
     seconds_max: Annotated[
-        float, typer.Option("--max-seconds", min=0.1, help="How long to read at most.")
+        float, typer.Option("--max-seconds", min=0.1, help="Read for at most this long.")
     ] = 30.0,
-    top: Annotated[int, typer.Option("--top", min=1, max=_CAPACITY, help="Keys to show.")] = 10,
+    top: Annotated[
+        int, typer.Option("--top", min=1, max=_CAPACITY, help="Number of keys to show.")
+    ] = 10,
     threshold: Annotated[
         float,
-        typer.Option("--threshold", min=0.0, max=1.0, help="Share from which on a key is hot."),
+        typer.Option(
+            "--threshold", min=0.0, max=1.0, help="A key with at least this share is hot."
+        ),
     ] = 0.05,
     measure: Annotated[
-        Measure, typer.Option("--by", help="What a key's share is of; partitions are by records.")
+        Measure,
+        typer.Option(
+            "--by", help="Unit of a key's share. Partitions are always compared by records."
+        ),
     ] = Measure.records,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -64,19 +71,21 @@ def hot(
 ) -> None:
     """Find hot partitions by their offsets, and hot keys in a sample of the newest records.
 
-    A key's true share of the sample is between the two that are shown.
+    A key's true share of the sample lies between the two shown shares.
     """
     from millstream.cli.topic.skew import KeyTally, partition_loads, sample_starts
 
-    start = Start(since is None, None, None if since is None else _moment(since))
+    start = Start(
+        since is None, None, None if since is None else parse_moment_option(since, "--since")
+    )
     connection = Connection(servers, properties, timeout)
     consumer = connection.consumer(
         {
-            # librdkafka wants a group's name even where no group is joined.
+            # librdkafka requires a group id even if no group is joined.
             "group.id": "millstream-cli",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            # Aborted records are load as well.
+            # Aborted records are load too.
             "isolation.level": "read_uncommitted",
         }
     )
@@ -96,13 +105,6 @@ def hot(
         print_json(report)
     else:
         _print(report)
-
-
-def _moment(since: str) -> int:
-    try:
-        return parse_moment(since, int(time.time() * 1000))
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"--since {error}.") from None
 
 
 def _report(
@@ -149,7 +151,7 @@ def _print(report: dict[str, Any]) -> None:
     typer.echo(
         f"  {counted(report['records'], 'record')},"
         f" keys in a sample of {counted(sample['records'], 'record')}"
-        f" (off by {sample['share_error']:.2%} at most, {sample['share_without_key']:.1%} without"
+        f" (error at most {sample['share_error']:.2%}, {sample['share_without_key']:.1%} without"
         " key)\n"
     )
     print_table(
@@ -183,4 +185,4 @@ def _print(report: dict[str, Any]) -> None:
             right=("AT LEAST", "AT MOST"),
         )
     if not sample["complete"]:
-        note("The time was over before the sample was read: shares of keys may be off by more.")
+        note("--max-seconds ended before the sample was read: errors of shares may be larger.")

@@ -1,8 +1,8 @@
-"""How unevenly a topic's records fall on its partitions and keys. No I/O.
+"""The distribution of a topic's records over its partitions and keys. No I/O.
 
-Partitions are compared by their offsets, which needs no reading. Keys are counted in a sample in
-which each partition has its due part, with a sketch whose memory is bounded: `capacity` keys, of
-each at most `KEY_BYTES_MAX` bytes.
+Partitions are compared by their offsets, without reading records. Keys are counted in a sample that
+contains each partition in proportion. The count uses a sketch of bounded memory: `capacity` keys of
+at most `KEY_BYTES_MAX` bytes each.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from millstream.cli.support.message import Message
 from millstream.cli.support.position import Range
 from millstream.client.hot_keys.heavy_hitter import HeavyHitters
 
-#: A longer key is counted under its beginning and its digest.
+#: A longer key is counted by its first bytes and its digest.
 KEY_BYTES_MAX: Final = 128
 _DIGEST_BYTES: Final = 16
-#: A partition with this many times its even part is hot.
+#: A partition with this many times its even share is hot.
 HOT_RATIO: Final = 2.0
 
 
 class PartitionLoad(NamedTuple):
-    """What one partition has of a topic's records."""
+    """The share of one partition in a topic's records."""
 
     partition: int
     records: int
     share: float
-    #: Times what it would have if all had the same.
+    #: The share divided by the even share.
     ratio: float
 
     @property
@@ -37,17 +37,17 @@ class PartitionLoad(NamedTuple):
 
 
 class KeyLoad(NamedTuple):
-    """What one key has of a sample: the bounds of its share."""
+    """The share of one key in a sample, as lower and upper bound."""
 
     key: bytes
     at_least: float
     at_most: float
-    #: Where it was seen.
+    #: The partitions in which the key occurs.
     partitions: list[int]
 
 
 def partition_loads(ranges: Mapping[int, Range]) -> list[PartitionLoad]:
-    """All partitions, the fullest first."""
+    """Return all partitions, the largest first."""
     counts = {partition: each.end - each.start for partition, each in ranges.items()}
     total = sum(counts.values())
     loads = [
@@ -63,8 +63,8 @@ def partition_loads(ranges: Mapping[int, Range]) -> list[PartitionLoad]:
 
 
 def sample_starts(ranges: Mapping[int, Range], records_max: int) -> dict[int, int]:
-    """Where to start reading for about `records_max` of the newest records, of each partition in
-    proportion to what it has."""
+    """Return the start offsets for about `records_max` of the newest records, in proportion to the
+    size of each partition."""
     total = sum(each.end - each.start for each in ranges.values())
     if total <= records_max:
         return {partition: each.start for partition, each in ranges.items()}
@@ -83,7 +83,7 @@ class KeyTally:
         self._partitions: dict[bytes, set[int]] = {}
         self._partitions_max = 2 * capacity
         self.records = 0
-        #: The weight of all, with a key or without.
+        #: The weight of all messages, with and without a key.
         self._weight = 0
 
     def add(self, message: Message) -> None:
@@ -106,11 +106,11 @@ class KeyTally:
 
     @property
     def error_share(self) -> float:
-        """No share is off by more than this."""
+        """The largest error of a share."""
         return self._share(self._sketch.error_max())
 
     def top(self, count: int) -> list[KeyLoad]:
-        """The keys with the most, the most first."""
+        """Return the `count` keys with the largest shares, the largest first."""
         return [
             KeyLoad(
                 hitter.item,

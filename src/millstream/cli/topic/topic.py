@@ -2,8 +2,8 @@
 
 `describe` is in `topic_description.py`, `hot` in `hot.py`.
 
-A command that names several topics does what it can for each, says what failed, and ends with the
-exit code of the first failure.
+A command with several topics does what it can, reports the failures, and exits with the code of the
+first failure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -29,11 +28,12 @@ from millstream.cli.support.outcome import confirm_deletion, report
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.cli.topic.hot import hot
 from millstream.cli.topic.topic_description import describe
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-app = typer.Typer(no_args_is_help=True, help="Create, look at, change and delete topics.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
 app.command("describe", epilog=EXIT_CODES_HELP)(describe)
 app.command("hot", epilog=EXIT_CODES_HELP)(hot)
 
@@ -54,18 +54,21 @@ ConfigsOption: TypeAlias = Annotated[
 def create(
     topics: TopicsArgument,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's.")
+        int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's setting.")
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Default: the broker's."),
+        typer.Option("--replication-factor", "-r", min=1, help="Default: the broker's setting."),
     ] = None,
     configs: ConfigsOption = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A topic that exists is fine.")
+        bool, typer.Option("--if-not-exists", help="Ignore topics that exist.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Let the broker check it, create nothing.")
+        bool,
+        typer.Option(
+            "--dry-run", help="Let the broker validate the request without creating topics."
+        ),
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -91,17 +94,17 @@ def create(
     )
     fine = {ExitCode.EXISTS: "exists"} if if_not_exists else {}
     done = "would be created" if dry_run else "created"
-    _settle(connection, futures, "create", done, fine, as_json)
+    _report_outcomes(connection, futures, "create", done, fine, as_json)
 
 
 @app.command("list", epilog=EXIT_CODES_HELP)
 @guarded
 def list_topics(
     pattern: Annotated[
-        str, typer.Argument(help="Names to show; * and ? stand for any characters.")
+        str, typer.Argument(help="Show matching names; * and ? match any characters.")
     ] = "*",
     internal: Annotated[
-        bool, typer.Option("--internal", help="Also topics that the broker keeps for itself (__*).")
+        bool, typer.Option("--internal", help="Also show internal topics (__*).")
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -145,11 +148,15 @@ def alter(
     deleted_configs: Annotated[
         list[str] | None,
         typer.Option(
-            "--delete-config", "-d", metavar="KEY", help="Back to the broker's default. Repeatable."
+            "--delete-config",
+            "-d",
+            metavar="KEY",
+            help="Reset this config to the broker's default. Repeatable.",
         ),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="New, larger total.")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="The new, larger number of partitions."),
     ] = None,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -158,8 +165,8 @@ def alter(
 ) -> None:
     """Change a topic's configs, or give it more partitions.
 
-    More partitions change where keys go: records of one key that were in one partition are
-    followed by others in a different one.
+    More partitions change the partition of keys: new records of a key may go to another partition
+    than its older records.
     """
     settings = parse_pairs(configs or (), "--config")
     removed = set(deleted_configs or ())
@@ -174,7 +181,7 @@ def alter(
     if settings or removed:
         _alter_configs(connection, admin, topic, settings, removed)
         changes += [f"{key}={value}" for key, value in settings.items()]
-        changes += [f"{key} back to default" for key in sorted(removed)]
+        changes += [f"{key} reset to default" for key in sorted(removed)]
     if partitions is not None:
         _increase_partitions(connection, admin, topic, partitions)
         changes.append(counted(partitions, "partition"))
@@ -190,7 +197,7 @@ def delete(
     topics: TopicsArgument,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="A topic that does not exist is fine.")
+        bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
@@ -204,13 +211,13 @@ def delete(
     connection, admin = _connect(servers, properties, timeout)
     futures = admin.delete_topics(names, operation_timeout=timeout, request_timeout=timeout)
     fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
-    _settle(connection, futures, "delete", "deleted", fine, as_json)
+    _report_outcomes(connection, futures, "delete", "deleted", fine, as_json)
 
 
 def _connect(
     servers: str, properties: list[str] | None, timeout: float
 ) -> tuple[Connection, AdminClient]:
-    """A client that has reached a broker, so that the request itself cannot hang on that."""
+    """Return a client that has reached a broker, so that no request waits for one."""
     connection = Connection(servers, properties, timeout)
     return connection, connection.reach()[0]
 
@@ -255,7 +262,7 @@ def _wait(connection: Connection, future: Future[Any], what: str, topic: str) ->
         raise connection.failure(exception, what, topic) from None
 
 
-def _settle(
+def _report_outcomes(
     connection: Connection,
     futures: Mapping[str, Future[Any]],
     verb: str,
@@ -263,7 +270,7 @@ def _settle(
     fine: Mapping[ExitCode, str],
     as_json: bool,
 ) -> None:
-    """Wait for each topic's outcome and report them all."""
+    """Wait for each topic's outcome and report all outcomes."""
     outcomes: dict[str, CommandError | None] = {}
     for topic, future in futures.items():
         try:

@@ -1,4 +1,4 @@
-"""`millstream topic describe`: partitions with leader, replicas and offsets, and configs."""
+"""`millstream topic describe`: the partitions and configs of topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     Connection,
     PropertiesOption,
@@ -18,11 +17,12 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import guarded, raise_failure
 from millstream.cli.support.terminal import JsonOption, counted, print_json, print_table
 from millstream.cli.support.topic_config import topic_configs
+from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
 
-#: Names of DescribeConfigs' sources, by the protocol's numbers.
+#: The names of config sources by their DescribeConfigs codes.
 _SOURCES: Final = {
     1: "topic",
     2: "broker, at run time",
@@ -37,14 +37,14 @@ _SOURCES: Final = {
 def describe(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
     all_configs: Annotated[
-        bool, typer.Option("--all-configs", "-a", help="Also configs that have their default.")
+        bool, typer.Option("--all-configs", "-a", help="Also show configs with their default.")
     ] = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show topics: partitions, leaders, replicas in sync, offsets, configs."""
+    """Show topics: partitions, leaders, in-sync replicas, offsets and configs."""
     connection = Connection(servers, properties, timeout)
     admin, _ = connection.reach()
     found = _describe_topics(connection, admin, list(dict.fromkeys(topics)))
@@ -80,26 +80,26 @@ def _describe_topics(
 def _offsets(
     connection: Connection, admin: AdminClient, topics: Iterable[TopicDescription]
 ) -> dict[tuple[str, int], tuple[int | None, int | None]]:
-    """First and next offset of each partition; None where its leader did not say."""
+    """Return the start and end offset of each partition; None if its leader does not respond."""
     from confluent_kafka import KafkaException, TopicPartition
     from confluent_kafka.admin import OffsetSpec
 
     keys = [(topic.name, partition.id) for topic in topics for partition in topic.partitions]
-    answers: list[dict[tuple[str, int], int | None]] = []
+    results: list[dict[tuple[str, int], int | None]] = []
     specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
     for spec in specs:
         futures = admin.list_offsets(
             {TopicPartition(*key): spec for key in keys}, request_timeout=connection.timeout_s
         )
-        answer: dict[tuple[str, int], int | None] = {}
+        result: dict[tuple[str, int], int | None] = {}
         for partition, future in futures.items():
             try:
-                answer[partition.topic, partition.partition] = future.result().offset
+                result[partition.topic, partition.partition] = future.result().offset
             except KafkaException:
-                # A partition without a leader has no offsets to show; the table shows the lack.
-                answer[partition.topic, partition.partition] = None
-        answers.append(answer)
-    return {key: (answers[0].get(key), answers[1].get(key)) for key in keys}
+                # A partition without a leader has no offsets; the table shows a dash.
+                result[partition.topic, partition.partition] = None
+        results.append(result)
+    return {key: (results[0].get(key), results[1].get(key)) for key in keys}
 
 
 def _configs(
@@ -138,7 +138,7 @@ def _as_dict(
         )
     return {
         "topic": topic.name,
-        # librdkafka writes ids in plain base64, Kafka's tools in the URL-safe kind.
+        # librdkafka writes ids in plain base64, Kafka's tools in URL-safe base64.
         "topic_id": str(topic.topic_id).replace("+", "-").replace("/", "_"),
         "internal": topic.is_internal,
         "partitions": partitions,

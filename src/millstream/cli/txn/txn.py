@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Any, Final
 
@@ -10,15 +9,16 @@ import typer
 
 from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import (
-    SERVERS_DEFAULT,
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
     ServersOption,
     TimeoutOption,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.outcome import confirm
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
+from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.model.sentinel import INT32_MAX
 
 app = typer.Typer(no_args_is_help=True, help="Look at and abort transactions.")
@@ -168,7 +168,8 @@ def abort(
         admin = TransactionAdmin(cluster, timeout)
         if transactional_id is not None:
             if not yes:
-                _confirm(f"Fence the producer of {transactional_id}?")
+                question = f"Fence the producer of {transactional_id}?"
+                confirm(question, "aborting", "nothing was aborted.")
             admin.fence(transactional_id)
             if as_json:
                 print_json({"transactional_id": transactional_id, "result": "fenced"})
@@ -179,19 +180,10 @@ def abort(
         if not as_json or not yes:
             _print_hanging(found, as_json=False)
         if found and not yes:
-            _confirm("Abort all of these?")
+            confirm("Abort all of these?", "aborting", "nothing was aborted.")
         for each in found:
             admin.abort(each)
         if as_json:
             print_json([each._asdict() for each in found])
         elif found:
             typer.echo(f"{len(found)} aborted")
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise CommandError(
-            ExitCode.USAGE, "aborting needs a confirmation: pass --yes where nobody can be asked."
-        )
-    if not typer.confirm(question, err=True):
-        raise CommandError(ExitCode.FAILED, "nothing was aborted.")

@@ -14,14 +14,13 @@ import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Self, TypedDict, cast
+from typing import TYPE_CHECKING, Self, TypedDict, cast
 
+from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.report import Progress, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, Observation, SparkSession
-
-SERVERS_DEFAULT: Final = "127.0.0.1:9092"
 
 
 class RunOptions(TypedDict, total=False):
