@@ -131,7 +131,7 @@ def test_damage_is_reported_and_what_follows_is_still_shown(tmp_path: Path) -> N
 def test_a_torn_tail(tmp_path: Path) -> None:
     whole = batch(100)
     path = write(tmp_path, "log", whole + whole[:-1])
-    assert damage(path) == [f"{len(whole) - 1} bytes at the end are no whole batch"]
+    assert damage(path) == [f"{len(whole) - 1} bytes at the end are not a complete batch"]
 
 
 def test_offsets_must_rise(tmp_path: Path) -> None:
@@ -167,10 +167,10 @@ def test_offset_index_against_its_log(tmp_path: Path) -> None:
     assert "ends at 105" in message
     assert damage(write(tmp_path, "index", wrong), verify=False) == []
     assert damage(write(tmp_path, "index", good + good)) == [
-        "entry does not lie behind the one before it"
+        "entry is not after the previous one"
     ]
     assert damage(write(tmp_path, "index", good + b"abc")) == [
-        "3 bytes at the end are no whole entry"
+        "3 bytes at the end are not a complete entry"
     ]
 
 
@@ -181,7 +181,7 @@ def test_time_index(tmp_path: Path) -> None:
     assert found[1]["timestamp"] == STAMP + 5
     backwards = struct.pack(">qiqi", STAMP, 2, STAMP - 5, 7)
     assert damage(write(tmp_path, "timeindex", backwards)) == [
-        "entry is not later than the one before it"
+        "entry is not later than the previous one"
     ]
 
 

@@ -61,7 +61,7 @@ def test_ids_are_listed_by_what_is_asked(ask: Run, producer: RawProducer) -> Non
         assert json.loads(ask("txn", "list", "--json", *filters).out) == [row]
     assert name not in ask("txn", "list", "--state", "Empty").out
     assert name not in ask("txn", "list", "--open-for", "60").out
-    assert "No such transactions" in ask("txn", "list", "--pattern", "nobody").error
+    assert "No transactions match" in ask("txn", "list", "--pattern", "nobody").error
 
 
 def test_an_id_is_described(ask: Run, producer: RawProducer, topic: str) -> None:
@@ -150,6 +150,6 @@ def test_a_prepared_transaction_says_that_it_stays(
     )
     assert client.call(request).error_code == 0
     shown = ask("txn", "describe", producer.transactional_id)
-    assert "stays until it is ended" in shown.out
+    assert "stays open until it is ended" in shown.out
     assert ask("txn", "abort", "--yes", producer.transactional_id).code == 0
     assert "Ongoing" not in ask("txn", "describe", producer.transactional_id).out

@@ -29,17 +29,17 @@ from millstream.model.bootstrap import SERVERS_DEFAULT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
-app = typer.Typer(no_args_is_help=True, help="Look at brokers, and take one out of the cluster.")
+app = typer.Typer(no_args_is_help=True, help="List brokers, and remove one from the cluster.")
 
-_LOOK_S: Final = 0.5
-#: Looks in a row that must find nothing to call off: the controller may just have begun something.
-_QUIET_LOOKS: Final = 2
+_POLL_S: Final = 0.5
+#: This many polls in a row must find no reassignment: the controller may have just started one.
+_QUIET_POLLS: Final = 2
 
 
-class _Asker:
-    """Connects anew for each look, so that it outlives any broker."""
+class _BrokerRequests:
+    """Opens a new connection for each request, so that it survives the loss of any broker."""
 
     __slots__ = ("_properties", "_servers", "_timeout_s")
 
@@ -48,21 +48,21 @@ class _Asker:
         self._properties = properties
         self._timeout_s = timeout_s
 
-    def once(self, ask: Callable[[BrokerAdmin], _Answer]) -> _Answer:
+    def _send(self, request: Callable[[BrokerAdmin], _Result]) -> _Result:
         with connected_cluster(self._servers, self._properties, self._timeout_s) as cluster:
-            return ask(BrokerAdmin(cluster))
+            return request(BrokerAdmin(cluster))
 
-    def patiently(self, ask: Callable[[BrokerAdmin], _Answer]) -> _Answer:
-        """The same, again and again while brokers are away, until the time is up."""
+    def send(self, request: Callable[[BrokerAdmin], _Result]) -> _Result:
+        """Send a request; retry until the timeout while no broker can be reached."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
-                return self.once(ask)
+                return self._send(request)
             except CommandError as error:
-                is_away = error.code is ExitCode.NO_CONNECTION
-                if not is_away or time.monotonic() > deadline:
+                is_unreachable = error.code is ExitCode.NO_CONNECTION
+                if not is_unreachable or time.monotonic() > deadline:
                     raise
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
 @app.command("list", epilog=EXIT_CODES_HELP)
@@ -73,8 +73,8 @@ def list_brokers(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List brokers: alive, down, decommissioning or decommissioned, and what each holds."""
-    rows = _Asker(servers, properties, timeout).patiently(BrokerAdmin.rows)
+    """List brokers with their state, leaderships and replicas."""
+    rows = _BrokerRequests(servers, properties, timeout).send(BrokerAdmin.rows)
     if as_json:
         print_json([row.as_dict() for row in rows])
         return
@@ -98,16 +98,18 @@ def list_brokers(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def decommission(
-    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker to empty.")],
+    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker to decommission.")],
     cancel: Annotated[
         bool,
-        typer.Option("--cancel", help="Call it off: replicas stay, or go back, and new ones come."),
+        typer.Option(
+            "--cancel", help="Cancel it: replicas stay or return, and the broker gets new ones."
+        ),
     ] = False,
     status: Annotated[
-        bool, typer.Option("--status", help="Only say how far it is; nothing is begun.")
+        bool, typer.Option("--status", help="Only show the progress; start nothing.")
     ] = False,
     wait: Annotated[
-        bool, typer.Option("--wait/--no-wait", help="Whether to stay until it is done.")
+        bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")
     ] = True,
     throttle: Annotated[
         int | None,
@@ -115,8 +117,8 @@ def decommission(
             "--throttle",
             min=1,
             metavar="BYTES/S",
-            help="What each broker may send, and receive, for replicas that are moved (any"
-            " reassignment's). Lifted when the broker is empty, or by --cancel.",
+            help="Limit for the replication of all reassignments, per broker and direction."
+            " Removed once the broker is empty, or by --cancel.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -124,57 +126,57 @@ def decommission(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Move all replicas away from a broker, so that it can be taken out of the cluster.
+    """Move all replicas away from a broker, so that it can be removed from the cluster.
 
-    The cluster goes on with it by itself: end the command at any time, and run it again to see how
-    far it is. Refused if those who remain could not hold all replicas. When it is done, the broker
-    holds nothing and gets nothing new; stop its process then. To use its number again, or to undo
-    it, run this with --cancel.
+    The cluster does this by itself: the command may end at any time, and another run shows the
+    progress. The request is rejected if the remaining brokers could not hold all replicas. At the
+    end the broker holds no replica and gets no new ones; then stop its process. To undo this, or to
+    use the id again, run the command with --cancel.
     """
     if cancel and (status or throttle is not None):
-        raise CommandError(ExitCode.USAGE, "--cancel goes with neither --status nor --throttle.")
-    asker = _Asker(servers, properties, timeout)
-    row = asker.patiently(lambda admin: admin.row(broker))
+        raise CommandError(ExitCode.USAGE, "--cancel excludes --status and --throttle.")
+    requests = _BrokerRequests(servers, properties, timeout)
+    row = requests.send(lambda admin: admin.row(broker))
     if cancel:
-        row = _cancel(asker, row, timeout)
+        row = _cancel(requests, row, timeout)
     elif not status:
         if throttle is not None:
-            asker.patiently(lambda admin: admin.set_throttle(throttle))
-        asker.patiently(lambda admin: admin.decommission(broker))
-        row = asker.patiently(lambda admin: admin.row(broker))
+            requests.send(lambda admin: admin.set_throttle(throttle))
+        requests.send(lambda admin: admin.decommission(broker))
+        row = requests.send(lambda admin: admin.row(broker))
         if wait:
-            row = _watch(asker, row)
+            row = _watch(requests, row)
             if throttle is not None:
-                asker.patiently(BrokerAdmin.lift_throttle)
+                requests.send(BrokerAdmin.lift_throttle)
     if as_json:
         print_json(row.as_dict())
     else:
         typer.echo(_sentence(row))
 
 
-def _cancel(asker: _Asker, row: BrokerRow, timeout_s: float) -> BrokerRow:
+def _cancel(requests: _BrokerRequests, row: BrokerRow, timeout_s: float) -> BrokerRow:
     broker_id = row.broker
     if not row.is_decommissioned:
         raise CommandError(ExitCode.FAILED, f"broker {broker_id} is not being decommissioned.")
-    asker.patiently(lambda admin: admin.recommission(broker_id))
+    requests.send(lambda admin: admin.recommission(broker_id))
     deadline = time.monotonic() + timeout_s
     quiet = 0
-    while quiet < _QUIET_LOOKS:
-        moves = asker.patiently(lambda admin: admin.cancel_moves(broker_id))
+    while quiet < _QUIET_POLLS:
+        moves = requests.send(lambda admin: admin.cancel_moves(broker_id))
         quiet = 0 if moves else quiet + 1
         if time.monotonic() > deadline:
             raise CommandError(
-                ExitCode.FAILED, f"replicas of broker {broker_id} keep being moved away."
+                ExitCode.FAILED, f"the cluster keeps moving replicas away from broker {broker_id}."
             )
-        time.sleep(_LOOK_S)
-    asker.patiently(BrokerAdmin.lift_throttle)
-    # A broker that is down and holds nothing is known to nobody any more.
-    rows = asker.patiently(BrokerAdmin.rows)
+        time.sleep(_POLL_S)
+    requests.send(BrokerAdmin.lift_throttle)
+    # The cluster no longer knows a broker that is down and holds nothing.
+    rows = requests.send(BrokerAdmin.rows)
     return next((each for each in rows if each.broker == broker_id), row)
 
 
-def _watch(asker: _Asker, row: BrokerRow) -> BrokerRow:
-    """Show how the broker gets empty; return when it is, or when somebody calls it off."""
+def _watch(requests: _BrokerRequests, row: BrokerRow) -> BrokerRow:
+    """Show the progress until the broker is empty. Raises CommandError if it was cancelled."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     total, broker_id = row.replicas, row.broker
@@ -184,8 +186,8 @@ def _watch(asker: _Asker, row: BrokerRow) -> BrokerRow:
         task = progress.add_task(f"replicas moved from broker {broker_id}", total=total)
         while row.replicas and row.is_decommissioned:
             progress.update(task, total=total, completed=total - row.replicas)
-            time.sleep(_LOOK_S)
-            before, row = row, asker.patiently(lambda admin: admin.row(broker_id))
+            time.sleep(_POLL_S)
+            before, row = row, requests.send(lambda admin: admin.row(broker_id))
             total = max(total, row.replicas)
             if row.replicas != before.replicas and not console.is_terminal:
                 note(f"{total - row.replicas} of {counted(total, 'replica')} moved")
@@ -198,7 +200,7 @@ def _watch(asker: _Asker, row: BrokerRow) -> BrokerRow:
 def _sentence(row: BrokerRow) -> str:
     held = f"{counted(row.replicas, 'replica')}, {row.leads:,} of them as leader"
     if row.state == "decommissioned":
-        return f"Broker {row.broker} is empty: its process can be stopped for good."
+        return f"Broker {row.broker} is empty: its process can be stopped."
     if row.state == "decommissioning":
-        return f"Broker {row.broker} still holds {held}; {row.moving:,} are on their way."
+        return f"Broker {row.broker} still holds {held}; {row.moving:,} are moving."
     return f"Broker {row.broker} is in service ({row.state}) and holds {held}."

@@ -1,8 +1,7 @@
-"""What operators ask about brokers, and how one is emptied: of any broker, over the protocol.
+"""The requests of the `broker` commands: list brokers, decommission one.
 
-The wish that a broker hold nothing is a setting that all brokers share, `decommissioned.brokers`;
-the controller sees to it. So nothing depends on the command that expressed it: it can be ended and
-run again, and only watches.
+The cluster-wide setting `decommissioned.brokers` names the brokers that must hold no replicas. The
+controller moves their replicas, so nothing depends on the command that changed the setting.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ _ALL_BROKERS: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """One broker as the cluster tells of it; also one that is not there but has replicas."""
+    """One broker as the metadata describe it, or one that is down but has replicas."""
 
     broker: int
-    #: None while it is not alive.
+    #: None while the broker is down.
     address: str | None
     rack: str | None
     is_controller: bool
     is_decommissioned: bool
     leads: int
     replicas: int
-    #: Of the replicas, those that are on their way to another broker.
+    #: The number of replicas that are moving to another broker.
     moving: int
     out_of_sync: int
 
@@ -75,7 +74,7 @@ class BrokerRow:
 
 
 class BrokerAdmin:
-    """Asks a cluster as it is now; for a later look, connect again."""
+    """Sends requests to one broker of a cluster."""
 
     __slots__ = ("_broker", "_cluster")
 
@@ -120,11 +119,11 @@ class BrokerAdmin:
                 return row
         raise CommandError(
             ExitCode.NOT_FOUND,
-            f"there is no broker {broker_id}: `millstream broker list` shows those there are.",
+            f"there is no broker {broker_id}: `millstream broker list` shows all brokers.",
         )
 
     def decommissioned(self) -> frozenset[int]:
-        """Brokers that are to hold nothing."""
+        """Return the brokers that must hold no replicas."""
         text = self._setting(DECOMMISSIONED) or ""
         return frozenset(int(item) for item in text.split(",") if item.strip())
 
@@ -142,7 +141,7 @@ class BrokerAdmin:
         self._alter([(name, _DELETE, None) for name in RATES], "the throttle")
 
     def cancel_moves(self, broker_id: int) -> int:
-        """Call off the reassignments that take replicas away from a broker; how many there were."""
+        """Cancel the reassignments that move replicas away from a broker. Return their number."""
         moves = [key for key, brokers in self._removing().items() if broker_id in brokers]
         if not moves:
             return 0
@@ -162,17 +161,17 @@ class BrokerAdmin:
         for topic in response.responses:
             for row in topic.partitions:
                 if row.error_code not in (ErrorCode.NONE, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS):
-                    what = f"calling off the move of {topic.name}-{row.partition_index}"
+                    what = f"cancelling the reassignment of {topic.name}-{row.partition_index}"
                     raise rejection(row.error_code, what)
         return len(moves)
 
     def _removing(self) -> dict[tuple[str, int], list[int]]:
-        """By partition, the brokers that a reassignment takes replicas away from."""
+        """Return the brokers that lose a replica by reassignment, by partition."""
         response = self._broker.call(
             ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse
         )
         if response.error_code:
-            raise rejection(response.error_code, "asking for reassignments")
+            raise rejection(response.error_code, "listing reassignments")
         return {
             (topic.name, row.partition_index): row.removing_replicas
             for topic in response.topics
@@ -188,7 +187,7 @@ class BrokerAdmin:
         )
         (result,) = response.results
         if result.error_code:
-            raise rejection(result.error_code, f"asking for {name}")
+            raise rejection(result.error_code, f"reading {name}")
         return next((row.value for row in result.configs if row.name == name), None)
 
     def _alter(self, changes: list[tuple[str, int, str | None]], what: str) -> None:

@@ -2,7 +2,7 @@
 
 `up` is in `cluster_up.py`, `elect` in `election.py`.
 
-The commands here are clients: they ask any broker, and show what the cluster says of itself.
+These commands are clients: they show the metadata that any broker returns.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from millstream.model.bootstrap import SERVERS_DEFAULT
 if TYPE_CHECKING:
     from confluent_kafka.admin import ClusterMetadata, DescribeClusterResult
 
-app = typer.Typer(no_args_is_help=True, help="Start a cluster here, and look at one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Start a local cluster, and show the state of a cluster."
+)
 app.command("up", epilog=EXIT_CODES_HELP)(up)
 app.command("elect", epilog=EXIT_CODES_HELP)(elect)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition as the cluster tells of it."""
+    """One partition as the metadata describe it."""
 
     topic: str
     partition: int
-    #: None where nobody leads.
+    #: None without a leader.
     leader: int | None
-    #: The preferred leader first.
+    #: The preferred leader is first.
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
 
@@ -63,9 +65,9 @@ def status(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say whether the cluster is whole. The exit code is 1 while it is not."""
+    """Show whether the cluster is whole. The exit code is 1 if it is not."""
     connection = Connection(servers, properties, timeout)
-    description, metadata = _ask(connection)
+    description, metadata = _describe(connection)
     partitions = _partitions(metadata)
     lost = sorted(
         {node for row in partitions for node in row.replicas} - {n.id for n in description.nodes}
@@ -99,9 +101,9 @@ def brokers(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List the brokers that are alive, and what each of them holds."""
+    """List live brokers with the partitions that each leads and replicates."""
     connection = Connection(servers, properties, timeout)
-    description, metadata = _ask(connection)
+    description, metadata = _describe(connection)
     partitions = _partitions(metadata)
     controller = description.controller.id if description.controller else None
     rows: list[dict[str, Any]] = [
@@ -142,20 +144,20 @@ def brokers(
 @guarded
 def partitions(
     pattern: Annotated[
-        str, typer.Argument(help="Topics to show; * and ? stand for any characters.")
+        str, typer.Argument(help="Show matching topics; * and ? match any characters.")
     ] = "*",
     troubled: Annotated[
-        bool, typer.Option("--troubled", help="Only those without a leader or out of sync.")
+        bool, typer.Option("--troubled", help="Only partitions without a leader or out of sync.")
     ] = False,
     broker: Annotated[
-        int | None, typer.Option("--broker", help="Only those with a replica on this broker.")
+        int | None, typer.Option("--broker", help="Only partitions with a replica on this broker.")
     ] = None,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List partitions: who leads each, who has replicas, and who is in sync."""
+    """List partitions with their leaders, replicas and in-sync replicas."""
     connection = Connection(servers, properties, timeout)
     rows = [
         row
@@ -181,10 +183,10 @@ def partitions(
         headings = ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC"]
         print_table(headings, map(_cells, rows), right=("PARTITION", "LEADER"))
     else:
-        note("No partitions are in trouble." if troubled else "No such partitions.")
+        note("No partitions are in trouble." if troubled else "No partitions match.")
 
 
-def _ask(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
+def _describe(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
     admin, described = connection.reach()
     return described, connection.metadata(admin)
 
@@ -229,7 +231,7 @@ def _print_status(found: dict[str, Any], is_whole: bool) -> None:
     )
     if waiting:
         typer.echo(
-            f"no replica   {counted(waiting, 'partition')} without any in-sync replica: bring the"
-            " disks back that had them,\n             or give up what is missing with"
+            f"no replica   {counted(waiting, 'partition')} without an in-sync replica: restore the"
+            " disks of these replicas,\n             or accept the loss of records with"
             " `millstream cluster elect TOPIC --unclean`"
         )

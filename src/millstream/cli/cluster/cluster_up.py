@@ -59,18 +59,26 @@ class _BrokerPlan:
 @guarded
 def up(
     data: Annotated[
-        Path, typer.Option("--data", "-d", metavar="DIR", help="Directory of all data.")
+        Path, typer.Option("--data", "-d", metavar="DIR", help="Directory for all data.")
     ] = Path("millstream-cluster"),
     brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=9)] = 3,
     racks: Annotated[
         list[str] | None,
-        typer.Option("--rack", metavar="NAME", help="Racks, given to brokers in turn. Repeatable."),
+        typer.Option(
+            "--rack", metavar="NAME", help="Rack names; brokers get them in turn. Repeatable."
+        ),
     ] = None,
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65000, help="The first broker's; others follow.")
+        int,
+        typer.Option(
+            "--port", min=1, max=65000, help="Port of the first broker; the others follow."
+        ),
     ] = 9092,
     http_port: Annotated[
-        int, typer.Option("--http-port", min=1, max=65000, help="The same for metrics and health.")
+        int,
+        typer.Option(
+            "--http-port", min=1, max=65000, help="Port of the first broker's metrics and health."
+        ),
     ] = 9644,
     metadata: Annotated[
         str | None,
@@ -82,20 +90,20 @@ def up(
     ] = None,
     etcd_members: Annotated[int, typer.Option("--etcd-members", min=1, max=5)] = 1,
     etcd_port: Annotated[
-        int, typer.Option("--etcd-port", min=1, max=65000, help="The first member's.")
+        int, typer.Option("--etcd-port", min=1, max=65000, help="Port of the first member.")
     ] = 2379,
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", "-s", metavar="KEY=VALUE", help="A setting of all brokers. Repeatable."
+            "--set", "-s", metavar="KEY=VALUE", help="A setting for all brokers. Repeatable."
         ),
     ] = None,
 ) -> None:
     """Start a cluster on this machine: an etcd and several brokers.
 
-    It runs until Ctrl-C, and is there again with the same --data. Topics have three replicas where
-    there are as many brokers. To see a failover, kill a broker's process; `millstream cluster
-    status` tells what becomes of it.
+    It runs until Ctrl-C; the same --data starts it again. Topics have three replicas if there are
+    at least three brokers. To see a failover, kill a broker's process and run `millstream cluster
+    status`.
     """
     own = parse_pairs(settings or (), "--set")
     data = data.resolve()
@@ -144,7 +152,8 @@ class _LocalCluster:
         if present not in (0, count):
             raise CommandError(
                 ExitCode.USAGE,
-                f"{self._folder} holds an etcd of {present}: give --etcd-members {present}.",
+                f"{self._folder} has the data of {present} etcd members: give --etcd-members"
+                f" {present}.",
             )
         for number in range(count):
             first = port + 10 * number
@@ -213,7 +222,7 @@ class _LocalCluster:
 
 
 def _split(racks: Sequence[str]) -> list[str]:
-    """`--rack a,b` is the same as `--rack a --rack b`."""
+    """Split names at commas: `--rack a,b` means `--rack a --rack b`."""
     return [name.strip() for text in racks for name in text.split(",") if name.strip()]
 
 

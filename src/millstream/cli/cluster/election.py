@@ -1,4 +1,4 @@
-"""`millstream cluster elect`: have leaders elected on request."""
+"""`millstream cluster elect`: elect leaders on request."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _UNCLEAN_HELP = (
-    "Let a replica lead that may lack acknowledged records, where no other can. What it lacks is"
-    " lost, even if a replica that has it comes back later."
+    "If no in-sync replica is alive, elect one that may lack acknowledged records. These are lost,"
+    " even if a replica that has them comes back later."
 )
 
 
@@ -41,9 +41,9 @@ def elect(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Have the preferred replicas of a topic lead, or with --unclean any replica that is alive.
+    """Elect the preferred replicas of a topic as leaders, or with --unclean any live replica.
 
-    A partition that needs no election is left as it is."""
+    A partition that needs no election stays unchanged."""
     connection = Connection(servers, properties, timeout)
     admin = connection.reach()[0]
     numbers = partition or _partitions(connection, admin, topic)
@@ -57,7 +57,7 @@ def elect(
 def _partitions(connection: Connection, admin: AdminClient, topic: str) -> list[int]:
     found = connection.metadata(admin, topic).topics.get(topic)
     if found is None or not found.partitions:
-        raise CommandError(ExitCode.NOT_FOUND, f"there is no topic {topic!r}.")
+        raise CommandError(ExitCode.NOT_FOUND, f"topic {topic!r} does not exist.")
     return sorted(found.partitions)
 
 
@@ -71,7 +71,7 @@ def _elect(
         [TopicPartition(topic, number) for number in numbers],
     )
     try:
-        # The library fails on every timeout that is passed to it here.
+        # librdkafka fails on every request timeout here, so the future gets the timeout.
         found = future.result(connection.timeout_s)
     except TimeoutError:
         raise CommandError(

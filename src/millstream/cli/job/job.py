@@ -1,6 +1,6 @@
-"""`millstream job`: archive, replay, snapshot: work on whole topics, done by Spark.
+"""`millstream job`: archive, replay and snapshot whole topics with Spark.
 
-The commands that only look are in `job_insight.py`.
+The read-only commands are in `job_insight.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.cli.job.job_frame import (
 from millstream.cli.support.failure import CommandError, ExitCode
 from millstream.cli.support.position import is_duration
 
-app = typer.Typer(no_args_is_help=True, help="Work on whole topics with Spark.")
+app = typer.Typer(no_args_is_help=True, help="Archive, replay and analyse whole topics with Spark.")
 app.add_typer(job_insight.app)
 
 
@@ -38,37 +38,37 @@ class TableFormat(StrEnum):
 
 @job_command(app)
 def archive(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="What to archive.")],
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to archive.")],
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive's folder.")],
     table_format: Annotated[
-        TableFormat, typer.Option("--format", help="Of the archive's table.")
+        TableFormat, typer.Option("--format", help="Format of the archive's table.")
     ] = TableFormat.parquet,
     available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop when all that is there now is archived.")
+        bool, typer.Option("--available-now", help="Stop once all current records are archived.")
     ] = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Between batches.")
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between batches.")
     ] = 60.0,
     batch_records: Annotated[
-        int, typer.Option("--batch-records", min=1, help="The most records of a batch.")
+        int, typer.Option("--batch-records", min=1, help="At most this many records per batch.")
     ] = 2_000_000,
     file_mib: Annotated[
-        int, typer.Option("--file-size", min=1, metavar="MIB", help="What files should have.")
+        int, typer.Option("--file-size", min=1, metavar="MIB", help="Target size of files.")
     ] = 128,
     allow_gaps: AllowGapsOption = False,
     compact: Annotated[
         bool,
         typer.Option(
-            "--compact/--no-compact", help="Join small files now and then, and in the end."
+            "--compact/--no-compact", help="Merge small files from time to time and at the end."
         ),
     ] = True,
     *,
     shared: Shared,
 ) -> None:
-    """Archive topics into Parquet by topic, date and hour; each record once.
+    """Archive topics into a table by topic, date and hour; each record once.
 
-    Goes on until it is stopped, or with --available-now up to now. Offsets are kept in the archive:
-    run again, also after a crash, it goes on where it ended.
+    It runs until it is stopped, or with --available-now up to the current end. The archive holds
+    the offsets: another run, also after a crash, continues where the last one ended.
     """
     from millstream.spark.job.archiving.archive_job import ArchiveOptions
     from millstream.spark.job.archiving.archive_job import archive as run
@@ -81,7 +81,7 @@ def archive(
         allow_gaps=allow_gaps,
         compact=compact,
     )
-    shared.carry_out(
+    shared.run_job(
         lambda options: run(
             topics, to, table_format=table_format.value, settings=settings, **options
         )
@@ -90,35 +90,38 @@ def archive(
 
 @job_command(app)
 def snapshot(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to take a snapshot of.")],
-    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The table.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The table's folder.")],
     allow_gaps: AllowGapsOption = False,
     *,
     shared: Shared,
 ) -> None:
-    """Keep the latest value of each key of a topic as a Parquet table.
+    """Write the latest value of each key of a topic to a Parquet table.
 
-    The first run reads all of the topic, later ones what is new. Records without a value remove
-    their key. FOLDER/current/live=true is the table at any time.
+    The first run reads the whole topic, later runs only new records. A record without a value
+    removes its key. FOLDER/current/live=true is always the current table.
     """
     from millstream.spark.job.snapshotting.snapshot_job import snapshot as run
 
-    shared.carry_out(lambda options: run(topic, to, allow_gaps=allow_gaps, **options))
+    shared.run_job(lambda options: run(topic, to, allow_gaps=allow_gaps, **options))
 
 
 @job_command(app)
 def replay(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to replay.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where to send it.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to replay.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send to.")],
     state: Annotated[
-        str, typer.Option("--state", metavar="FOLDER", help="Keeps how far the replay is.")
+        str,
+        typer.Option("--state", metavar="FOLDER", help="Folder for the progress of the replay."),
     ],
     archive: Annotated[
         str | None,
-        typer.Option("--archive", metavar="FOLDER", help="Read from this archive, not the log."),
+        typer.Option(
+            "--archive", metavar="FOLDER", help="Read from this archive instead of the topic."
+        ),
     ] = None,
     table_format: Annotated[
-        TableFormat, typer.Option("--format", help="Of the archive's table.")
+        TableFormat, typer.Option("--format", help="Format of the archive's table.")
     ] = TableFormat.parquet,
     ranges: Annotated[
         list[str] | None,
@@ -129,7 +132,7 @@ def replay(
     since: SinceOption = None,
     until: UntilOption = None,
     keys: Annotated[
-        list[str] | None, typer.Option("--key", help="Only of this key. Repeatable.")
+        list[str] | None, typer.Option("--key", help="Only records with this key. Repeatable.")
     ] = None,
     where: Annotated[
         str | None,
@@ -140,21 +143,25 @@ def replay(
         ),
     ] = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.1, help="The most records a second.")
+        float | None,
+        typer.Option("--rate", min=0.1, help="Send at most this many records per second."),
     ] = None,
     same_partitions: Annotated[
-        bool, typer.Option("--same-partitions", help="Keep the numbers of partitions.")
+        bool, typer.Option("--same-partitions", help="Keep each record's partition.")
     ] = False,
     new_timestamps: Annotated[
-        bool, typer.Option("--new-timestamps", help="The time of sending, not the record's own.")
+        bool,
+        typer.Option(
+            "--new-timestamps", help="Use the send time instead of the record's timestamp."
+        ),
     ] = False,
     *,
     shared: Shared,
 ) -> None:
-    """Send records of a topic, or of its archive, to a topic again; each once.
+    """Send records of a topic or its archive to a topic; each once.
 
-    Headers tell where each record was read. What is sent is fixed by the first run; after an
-    interruption run the same again, and it goes on where it was.
+    Headers hold the origin of each record. The first run fixes the set of records. After an
+    interruption, run the same command again to continue.
     """
     from millstream.spark.job.replaying.replay_job import ReplayOptions
     from millstream.spark.job.replaying.replay_job import replay as run
@@ -172,7 +179,7 @@ def replay(
         same_partitions=same_partitions,
         new_timestamps=new_timestamps,
     )
-    shared.carry_out(lambda options: run(topic, to, state=state, settings=settings, **options))
+    shared.run_job(lambda options: run(topic, to, state=state, settings=settings, **options))
 
 
 def _range(text: str) -> tuple[int, tuple[int, int]]:

@@ -1,10 +1,10 @@
-"""What the commands of `millstream job` share: options, progress, the report, exit codes.
+"""The shared parts of `millstream job` commands: options, progress, the report, exit codes.
 
-A command takes `shared` for the options of all of them, builds the call of its job and hands it on:
+A command declares `shared` for the common options and passes the call of its job to it:
 
     @job_command(app)
     def archive(topics: ..., to: ..., *, shared: Shared) -> None:
-        shared.carry_out(lambda options: job(topics, to, **options))
+        shared.run_job(lambda options: job(topics, to, **options))
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import importlib.util
 import inspect
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from millstream.cli.support.connection import (
     parse_pairs,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
-from millstream.cli.support.position import parse_moment
+from millstream.cli.support.position import parse_moment_option
 from millstream.cli.support.terminal import JsonOption, error_console, note, print_json, print_table
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT
@@ -52,29 +51,30 @@ RemoteOption: TypeAlias = Annotated[
     typer.Option(
         "--remote",
         metavar="sc://HOST:PORT",
-        help="A Spark Connect server to run on, instead of a master.",
+        help="Run on this Spark Connect server instead of a master.",
         rich_help_panel="Spark",
     ),
 ]
 DryRunOption: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Only say what would be done.")
+    bool, typer.Option("--dry-run", help="Only show what the job would do.")
 ]
 AllowGapsOption: TypeAlias = Annotated[
-    bool, typer.Option("--allow-gaps", help="Go on where retention was faster.")
+    bool, typer.Option("--allow-gaps", help="Continue if retention has deleted records.")
 ]
 SinceOption: TypeAlias = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="From then on: 10m, 2h, a date.")
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only records since then: 10m, 2h, a date."),
 ]
 UntilOption: TypeAlias = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Before then.")
+    str | None, typer.Option("--until", metavar="TIME", help="Only records before then.")
 ]
 
-#: To which PySpark writes what it raises as well.
+#: PySpark's loggers that repeat its exceptions.
 _LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-#: What to do where Spark's Python is another one.
-_ELSEWHERE: Final = (
-    'its Python does not have Millstream: install "millstream[spark]" where Spark runs, and have'
-    " PYSPARK_PYTHON name that Python."
+#: The failure if the Python of Spark's workers lacks Millstream.
+_NOT_INSTALLED: Final = (
+    'its Python does not have Millstream: install "millstream[spark]" where Spark runs, and set'
+    " PYSPARK_PYTHON to that Python."
 )
 _EXIT_CODES: Final = {
     Failure.USAGE: ExitCode.USAGE,
@@ -84,8 +84,9 @@ _EXIT_CODES: Final = {
     Failure.CONFLICT: ExitCode.EXISTS,
     Failure.FAILED: ExitCode.FAILED,
 }
-#: The same of what is raised in Spark's processes, by the names of the classes.
-_RAISED: Final = {
+#: Exit codes of exceptions in Spark's processes, by class name.
+_EXIT_CODES_BY_NAME: Final = {
+    "SettingError": ExitCode.USAGE,
     "OptionError": ExitCode.USAGE,
     "UnknownTopic": ExitCode.NOT_FOUND,
     "Unavailable": ExitCode.NO_CONNECTION,
@@ -95,7 +96,7 @@ _RAISED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The options that every job command has."""
+    """The options of every job command."""
 
     dry_run: DryRunOption = False
     as_json: JsonOption = False
@@ -104,10 +105,11 @@ class Shared:
     master: MasterOption = None
     remote: RemoteOption = None
 
-    def carry_out(self, job: Callable[[RunOptions], Report], *, is_looking: bool = False) -> None:
-        """Run a job and print its report; exits with 1 where that says that all is not well. One
-        that only looks can be interrupted anywhere."""
-        report = perform(job, self, is_looking=is_looking or self.dry_run)
+    def run_job(self, job: Callable[[RunOptions], Report], *, is_read_only: bool = False) -> None:
+        """Run a job and print its report. Exit with 1 if the report is not ok.
+
+        A read-only job can be interrupted anywhere."""
+        report = perform(job, self, is_read_only=is_read_only or self.dry_run)
         if self.as_json:
             print_json(report.as_json())
         else:
@@ -117,7 +119,7 @@ class Shared:
 
 
 def job_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Have a function as a command of `app`, with the options of `Shared` for its `shared`."""
+    """Register a function as a command of `app`, with the options of `Shared` for `shared`."""
     added = inspect.signature(Shared, eval_str=True).parameters
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
@@ -129,7 +131,7 @@ def job_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..
             shared = Shared(**{name: given.pop(name) for name in added})
             function(**given, shared=shared)
 
-        # Typer asks for both.
+        # Typer reads both.
         command.__annotations__ = {each.name: each.annotation for each in parameters}
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return app.command(epilog=EXIT_CODES_HELP)(guarded(command))
@@ -138,15 +140,15 @@ def job_command(app: typer.Typer) -> Callable[[Callable[..., None]], Callable[..
 
 
 def perform(
-    job: Callable[[RunOptions], Report], shared: Shared, *, is_looking: bool = False
+    job: Callable[[RunOptions], Report], shared: Shared, *, is_read_only: bool = False
 ) -> Report:
-    """Run a job with its progress on standard error. What it raises becomes a CommandError."""
+    """Run a job with its progress on standard error. Its exceptions become CommandErrors."""
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
     stop = threading.Event()
-    stopping = nullcontext() if is_looking else _stopping(stop)
-    with _explained(), stopping, _shown(shared.as_json) as progress:
+    stopping = nullcontext() if is_read_only else _stopping(stop)
+    with _job_failures(), stopping, _shown(shared.as_json) as progress:
         options: RunOptions = {
             "bootstrap_servers": shared.servers,
             "properties": parse_pairs(shared.properties or (), "--property"),
@@ -160,17 +162,12 @@ def perform(
 
 
 def moment_of(text: str | None, option: str) -> int | None:
-    """Milliseconds since 1970 of what `option` was given, if it was."""
-    if text is None:
-        return None
-    try:
-        return parse_moment(text, int(time.time() * 1000))
-    except ValueError as error:
-        raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
+    """Return the timestamp of an optional time option."""
+    return None if text is None else parse_moment_option(text, option)
 
 
 def require_spark() -> None:
-    """Fail with what to do where PySpark is not installed."""
+    """Fail with an instruction if PySpark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
         raise CommandError(
             ExitCode.FAILED, 'this needs Spark: pip install "millstream[spark]", and Java 17.'
@@ -178,7 +175,7 @@ def require_spark() -> None:
 
 
 def print_report(report: Report) -> None:
-    """The outcome, the facts and the tables for people; notes go to standard error."""
+    """Print the outcome, the facts and the tables. Notes go to standard error."""
     typer.echo(report.outcome)
     if report.facts:
         width = max(map(len, report.facts))
@@ -209,40 +206,40 @@ def _text(value: Value) -> str:
     return f"{value:,.2f}" if isinstance(value, float) else value
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Py4J logs the stack of each interrupt that it meets, and raises it as well."""
+def _is_not_interrupt(record: logging.LogRecord) -> bool:
+    """Drop the stack that Py4J logs for each interrupt, which it also raises."""
     return not str(record.msg).startswith("KeyboardInterrupt")
 
 
 def spark_failure(text: str) -> CommandError:
-    """What Spark says of an error, which may be one of ours that it met in a task."""
+    """Return the failure for an error of Spark, which may wrap one of Millstream's."""
     from millstream.spark.error_text import parse_error
 
     if "DATA_SOURCE_NOT_FOUND" in text:
-        return CommandError(ExitCode.FAILED, f"Spark: {_ELSEWHERE}")
-    kind, told = parse_error(text.partition("\nDriver stacktrace:")[0])
-    if kind in _RAISED:
-        return CommandError(_RAISED[kind], told)
-    return CommandError(ExitCode.FAILED, told if kind else f"Spark: {told}")
+        return CommandError(ExitCode.FAILED, f"Spark: {_NOT_INSTALLED}")
+    kind, message = parse_error(text.partition("\nDriver stacktrace:")[0])
+    if kind in _EXIT_CODES_BY_NAME:
+        return CommandError(_EXIT_CODES_BY_NAME[kind], message)
+    return CommandError(ExitCode.FAILED, message if kind else f"Spark: {message}")
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Turn what jobs, clients and Spark raise into a command's failures, told once."""
+def _job_failures() -> Iterator[None]:
+    """Turn exceptions of jobs, clients and Spark into the command's failure."""
     from pyspark.errors import PySparkException
     from pyspark.logger import PySparkLogger
 
     from millstream.model.error import BrokerError
-    from millstream.spark.error import OptionError, ProtocolError, Unavailable
+    from millstream.spark.error import ProtocolError, SettingError, Unavailable
 
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
-    logging.getLogger().addFilter(_is_no_interrupt)
+    logging.getLogger().addFilter(_is_not_interrupt)
     try:
         yield
     except JobError as error:
         raise CommandError(_EXIT_CODES[error.kind], str(error)) from None
-    except OptionError as error:
+    except SettingError as error:
         raise CommandError(ExitCode.USAGE, f"{error}; see --property.") from None
     except Unavailable as error:
         raise CommandError(ExitCode.NO_CONNECTION, str(error)) from None
@@ -261,14 +258,14 @@ def _stopping(stop: threading.Event) -> AbstractContextManager[None]:
 
     def stop_soon() -> None:
         stop.set()
-        note("Stopping when what was begun is finished; once more to stop at once.")
+        note("Stopping after the current batch; press again to stop at once.")
 
     return on_termination(stop_soon, interrupt_at_second=True)
 
 
 @contextmanager
 def _shown(quiet: bool) -> Iterator[Progress]:
-    """A line on standard error that follows the steps; nothing where that is no terminal."""
+    """Show the steps on standard error if it is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 

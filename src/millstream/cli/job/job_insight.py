@@ -1,4 +1,4 @@
-"""`millstream job profile`, `audit`, `deadletters`: what is in topics, done by Spark."""
+"""`millstream job profile`, `audit`, `deadletters`: read-only analyses with Spark."""
 
 from __future__ import annotations
 
@@ -15,64 +15,74 @@ app = typer.Typer()
 def profile(
     topic: Annotated[str, typer.Argument(metavar="TOPIC")],
     html: Annotated[
-        str | None, typer.Option("--html", metavar="FILE", help="Write a page with plots there.")
+        str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with plots.")
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     *,
     shared: Shared,
 ) -> None:
-    """Tell what a topic is like: rates, sizes, keys, partitions, and what to do about them."""
+    """Analyse a topic: rates, sizes, keys, partitions, and recommendations."""
     from millstream.spark.job.profiling.profile_job import profile as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
-    shared.carry_out(
+    shared.run_job(
         lambda options: job(topic, html=html, since_ms=start, until_ms=end, **options),
-        is_looking=True,
+        is_read_only=True,
     )
 
 
 @job_command(app)
 def audit(
-    source: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The input.")],
+    source: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The input topics.")],
     output: Annotated[
         list[str],
         typer.Option(
-            "--output", "-o", metavar="TOPIC|FOLDER", help="Topic or Parquet table. Repeatable."
+            "--output",
+            "-o",
+            metavar="TOPIC|FOLDER",
+            help="Output topic or Parquet table. Repeatable.",
         ),
     ],
     identity: Annotated[
         str,
         typer.Option(
-            "--identity", help="What makes records the same: content, header:NAME, sql:EXPRESSION."
+            "--identity", help="Identity of a record: content, header:NAME or sql:EXPRESSION."
         ),
     ] = "content",
     output_identity: Annotated[
-        str | None, typer.Option("--output-identity", help="Of the output, where it differs.")
+        str | None,
+        typer.Option("--output-identity", help="Identity of an output record, if it differs."),
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Input that is to come out.")
+        str | None,
+        typer.Option(
+            "--where", metavar="SQL", help="Only input records that match must be in the output."
+        ),
     ] = None,
     distinct: Annotated[
-        bool, typer.Option("--distinct", help="Duplicates of the input are to come out once.")
+        bool, typer.Option("--distinct", help="Duplicates in the input must be in the output once.")
     ] = False,
     late: Annotated[
         float | None,
-        typer.Option("--late", metavar="SECONDS", help="Output later than this is wrong."),
+        typer.Option(
+            "--late", metavar="SECONDS", help="Output that is later than this is an error."
+        ),
     ] = None,
-    key: Annotated[str, typer.Option("--key", metavar="SQL", help="Key of a table.")] = "key",
+    key: Annotated[str, typer.Option("--key", metavar="SQL", help="Key of a table's row.")] = "key",
     time_sql: Annotated[
-        str | None, typer.Option("--time", metavar="SQL", help="When a table's row was written.")
+        str | None, typer.Option("--time", metavar="SQL", help="Write time of a table's row.")
     ] = None,
     order: Annotated[
-        str | None, typer.Option("--order", metavar="SQL", help="A number that orders a table.")
+        str | None,
+        typer.Option("--order", metavar="SQL", help="Number that orders a table's rows."),
     ] = None,
     since: SinceOption = None,
     until: UntilOption = None,
     *,
     shared: Shared,
 ) -> None:
-    """Prove that what went into a pipeline came out once; exits with 1 where it did not."""
+    """Check that each input record of a pipeline is in its output once; exit with 1 if not."""
     from millstream.spark.job.auditing.audit_job import Question
     from millstream.spark.job.auditing.audit_job import audit as job
 
@@ -88,7 +98,7 @@ def audit(
         time=time_sql,
         order=order,
     )
-    shared.carry_out(lambda options: job(source, output, question, **options), is_looking=True)
+    shared.run_job(lambda options: job(source, output, question, **options), is_read_only=True)
 
 
 @job_command(app)
@@ -97,17 +107,17 @@ def deadletters(
         str,
         typer.Argument(metavar="TOPIC", help="The topic, or its dead-letter topic (TOPIC.dlq)."),
     ],
-    samples: Annotated[int, typer.Option("--samples", min=0, help="Of each error.")] = 2,
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Samples of each error.")] = 2,
     since: SinceOption = None,
     until: UntilOption = None,
     *,
     shared: Shared,
 ) -> None:
-    """Tell what failed and why: dead letters by error, source, time and schema."""
+    """Analyse dead letters by error, source, time and schema."""
     from millstream.spark.job.deadletters_job import deadletters as job
 
     start, end = moment_of(since, "--since"), moment_of(until, "--until")
-    shared.carry_out(
+    shared.run_job(
         lambda options: job(topic, samples=samples, since_ms=start, until_ms=end, **options),
-        is_looking=True,
+        is_read_only=True,
     )

@@ -1,13 +1,13 @@
-"""The files of a data directory as rows: what `millstream log dump` prints.
+"""The files of a data directory as rows, for `millstream log dump`.
 
-Reads files only, trusts nothing in them, and goes on after damage as far as that makes sense. Every
-row is a dict that JSON can hold; its `type` is one of
+It only reads, trusts no content, and continues after damage where possible. Every row is a dict for
+JSON; its `type` is one of
 
     batch        of a .log file: the header of one record batch
     record       of a .log file, with `deep`: one record, after its batch
     entry        of any other file: one row of an index, snapshot or checkpoint
-    damage       something that should not be there; `message` says what
-    summary      last: how much was found
+    damage       damaged data; `message` describes it
+    summary      the last row: the totals
 
 Formats other than the record batch (see `records/batch.py`), all big endian:
 
@@ -41,7 +41,7 @@ from millstream.records.record import Record, decode_records
 
 Row: TypeAlias = dict[str, Any]
 
-#: A batch that claims to decompress to more than this is called damaged.
+#: A batch that decompresses to more than this counts as damaged.
 RECORDS_BYTES_MAX: Final = 1 << 30
 
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
@@ -51,8 +51,8 @@ _SNAPSHOT_HEADER: Final = struct.Struct(">hIi")
 _SNAPSHOT_CRC_START: Final = 6
 _PRODUCER: Final = struct.Struct(">qhiqiqiq")
 _CONTROL_KEY: Final = struct.Struct(">hh")
-#: An entry of zeros is room that Kafka sets aside in the index of a segment it appends to.
-_ROOM: Final = (0, 0)
+#: Kafka preallocates the index of the active segment with entries of zeros.
+_PREALLOCATED: Final = (0, 0)
 _CONTROL_TYPES: Final = {0: "abort", 1: "commit", 2: "leader change"}
 
 _CHECKPOINTS: Final = {
@@ -63,33 +63,33 @@ _CHECKPOINTS: Final = {
     "cleaner-offset-checkpoint": ("topic", "partition", "offset"),
 }
 _SEGMENT_SUFFIXES: Final = frozenset({"log", "index", "timeindex", "txnindex", "snapshot"})
-#: What a file is called while it is being replaced or removed.
-_PASSING_SUFFIXES: Final = (".deleted", ".cleaned", ".swap")
+#: Suffixes of files that are being replaced or deleted.
+_TEMPORARY_SUFFIXES: Final = (".deleted", ".cleaned", ".swap")
 
 
 def dump_file(path: Path, *, deep: bool, verify: bool) -> Iterator[Row]:
-    """All rows of one file. Raises OSError where it cannot be read, KeyError where it is none."""
+    """Return all rows of one file. Raises OSError, or KeyError if it is not a log file."""
     reader = _READERS[file_kind(path) or ""]
     return reader(path, deep, verify)
 
 
 def file_kind(path: Path) -> str | None:
-    """What the file is by its name, or None."""
+    """Return the kind of a file by its name, or None."""
     if path.name in _CHECKPOINTS:
         return "checkpoint"
     name = path.name
-    for suffix in _PASSING_SUFFIXES:
+    for suffix in _TEMPORARY_SUFFIXES:
         name = name.removesuffix(suffix)
     stem, dot, suffix = name.rpartition(".")
     return suffix if dot and stem.isdecimal() and suffix in _SEGMENT_SUFFIXES else None
 
 
 def base_offset(path: Path) -> int:
-    """The offset that the file is named after."""
+    """Return the offset in a file's name."""
     return int(path.name.partition(".")[0])
 
 
-# --- record batches ---
+# Record batches
 
 
 def _dump_log(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
@@ -130,7 +130,7 @@ def _dump_batches(view: memoryview, first_offset: int, deep: bool, verify: bool)
         yield _damage(end, str(damage.message))
     else:
         if end < len(view):
-            yield _damage(end, f"{len(view) - end} bytes at the end are no whole batch")
+            yield _damage(end, f"{len(view) - end} bytes at the end are not a complete batch")
     yield _log_summary(batches, records, first, next_offset if batches else None)
 
 
@@ -205,7 +205,7 @@ def _log_summary(batches: int, records: int, first: int | None, end: int | None)
     }
 
 
-# --- indexes ---
+# Indexes
 
 
 def _dump_offset_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
@@ -214,13 +214,13 @@ def _dump_offset_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     last = (-1, -1)
     count = 0
     for number, (relative, position) in enumerate(_entries(path, _OFFSET_ENTRY)):
-        if (relative, position) == _ROOM:
+        if (relative, position) == _PREALLOCATED:
             break
         count += 1
         offset = base + relative
         yield {"type": "entry", "offset": offset, "position": position}
         if relative <= last[0] or position <= last[1]:
-            yield _damage(number, "entry does not lie behind the one before it")
+            yield _damage(number, "entry is not after the previous one")
         elif positions is not None and positions.get(position) != offset:
             yield _damage(number, f"no batch at position {position} of the log ends at {offset}")
         last = (relative, position)
@@ -232,12 +232,12 @@ def _dump_time_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     last = (-1, -1)
     count = 0
     for number, (timestamp, relative) in enumerate(_entries(path, _TIME_ENTRY)):
-        if (timestamp, relative) == _ROOM:
+        if (timestamp, relative) == _PREALLOCATED:
             break
         count += 1
         yield {"type": "entry", "timestamp": timestamp, "offset": base + relative}
         if timestamp <= last[0] or relative < last[1]:
-            yield _damage(number, "entry is not later than the one before it")
+            yield _damage(number, "entry is not later than the previous one")
         last = (timestamp, relative)
     yield from _index_end(path, _TIME_ENTRY, count)
 
@@ -259,12 +259,12 @@ def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
 def _index_end(path: Path, entry: struct.Struct, count: int) -> Iterator[Row]:
     rest = path.stat().st_size % entry.size
     if rest:
-        yield _damage(count, f"{rest} bytes at the end are no whole entry")
+        yield _damage(count, f"{rest} bytes at the end are not a complete entry")
     yield {"type": "summary", "entries": count}
 
 
 def _batch_ends(index: Path) -> dict[int, int] | None:
-    """Position of each batch of the log beside an index -> last offset; None without a log."""
+    """Return the last offset of each batch of the index's log, by position; None without a log."""
     log = index.with_name(index.name.replace(".index", ".log"))
     if not log.is_file() or not log.stat().st_size:
         return None
@@ -275,14 +275,14 @@ def _batch_ends(index: Path) -> dict[int, int] | None:
             for position, header in iterate_batches(view, verify_crc=False):
                 ends[position] = header.last_offset
         except CorruptBatch:
-            # The log's own dump reports it.
+            # The dump of the log reports it.
             pass
         finally:
             view.release()
     return ends
 
 
-# --- producer snapshots and checkpoints ---
+# Producer snapshots and checkpoints
 
 
 def _dump_snapshot(path: Path, deep: bool, verify: bool) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""`millstream log`: look into the files of a data directory, with the broker running or not."""
+"""`millstream log`: show the files of a data directory, also of a running broker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from millstream.cli.support.terminal import JsonOption, counted, format_bytes, f
 if TYPE_CHECKING:
     from millstream.cli.log.dump import Row
 
-app = typer.Typer(no_args_is_help=True, help="Look into the files of a data directory.")
+app = typer.Typer(no_args_is_help=True, help="Show the files of a data directory.")
 
-#: Heading, field and width of each column of a batch; negative widths are flush left.
+#: Heading, field and width of each column; a negative width means left-aligned.
 _BATCH_COLUMNS: Final = (
     ("OFFSETS", "offsets", -15),
     ("COUNT", "count", 6),
@@ -34,7 +34,7 @@ _VALUE_CHARACTERS_MAX: Final = 200
 
 @app.callback()
 def group() -> None:
-    """Keeps `dump` a subcommand while it is the only one."""
+    """Makes Typer treat `dump` as a subcommand, although it is the only one."""
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -45,7 +45,7 @@ def dump(
         typer.Argument(
             metavar="FILE|DIR",
             help="A segment (.log), .index, .timeindex, .txnindex, .snapshot or checkpoint file,"
-            " or a directory that holds some.",
+            " or a directory with such files.",
         ),
     ],
     deep: Annotated[
@@ -56,13 +56,14 @@ def dump(
         typer.Option("--verify", "-v", help="Check CRCs, and index entries against their log."),
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Only a summary of each file, and damage.")
+        bool, typer.Option("--quiet", "-q", help="Show only damage and a summary of each file.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what is in segments, indexes, snapshots and checkpoints.
+    """Show the content of segments, indexes, snapshots and checkpoints.
 
-    With --json one object a line, each naming its file. Ends with 6 when anything is damaged.
+    With --json it prints one object per line, with its file. The exit code is 6 if a file is
+    damaged.
     """
     from millstream.cli.log.dump import dump_file
 
@@ -70,7 +71,7 @@ def dump(
     for path in _files(paths):
         try:
             rows: Iterator[Row] = dump_file(path, deep=deep, verify=verify)
-            shown = _watch(rows, path, damaged)
+            shown = _collect_damage(rows, path, damaged)
             if as_json:
                 _print_json(path, shown, quiet)
             else:
@@ -87,7 +88,7 @@ def dump(
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:
-    """The files named, and those under the directories named, in order."""
+    """Return the given files and the log files in the given directories, in order."""
     from millstream.cli.log.dump import file_kind
 
     found: list[Path] = []
@@ -95,14 +96,14 @@ def _files(paths: Sequence[Path]) -> list[Path]:
         if path.is_dir():
             inside = sorted(p for p in path.rglob("*") if p.is_file() and file_kind(p) is not None)
             if not inside:
-                raise CommandError(ExitCode.NOT_FOUND, f"{path} holds no files of a log.")
+                raise CommandError(ExitCode.NOT_FOUND, f"{path} has no log files.")
             found += inside
         elif not path.exists():
             raise CommandError(ExitCode.NOT_FOUND, f"{path} does not exist.")
         elif file_kind(path) is None:
             raise CommandError(
                 ExitCode.USAGE,
-                f"{path} is not named as a file of a log: expected <number>.log, .index,"
+                f"{path} is not the name of a log file: expected <number>.log, .index,"
                 " .timeindex, .txnindex, .snapshot, or a checkpoint.",
             )
         else:
@@ -110,7 +111,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
-def _watch(rows: Iterable[Row], path: Path, damaged: list[Path]) -> Iterator[Row]:
+def _collect_damage(rows: Iterable[Row], path: Path, damaged: list[Path]) -> Iterator[Row]:
     for row in rows:
         if row["type"] == "damage" and path not in damaged[-1:]:
             damaged.append(path)
@@ -193,7 +194,7 @@ def _record_text(row: Row) -> str:
 
 
 def _bytes_text(row: dict[str, Any], name: str) -> str:
-    """Text in quotes with control characters escaped, bytes as base64, both cut to a length."""
+    """Return text in quotes with escapes, or bytes as base64, both truncated."""
     if f"{name}_base64" in row:
         text = f"base64:{row[f'{name}_base64']}"
     elif row[name] is None:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Spark Declarative Pipelines with topics in and out. Needs millstream[spark].",
+    help="Run Spark Declarative Pipelines that read and write topics. Needs millstream[spark].",
 )
 
 _HERE: Final = Path()
 _CONNECT_S_MAX: Final = 10.0
-#: Of a Spark Connect server, unless another one is given.
+#: The default port of Spark Connect.
 _REMOTE_PORT: Final = 15002
 _ProjectArgument = Annotated[
     Path, typer.Argument(metavar="DIR", help="The project's folder, or its spark-pipeline.yml.")
@@ -49,20 +49,20 @@ _ServersOption = Annotated[
         "-b",
         envvar=SERVERS_VARIABLE,
         metavar="HOST:PORT,...",
-        help="Brokers, in place of those that the project names.",
+        help="Brokers, instead of those in the project.",
     ),
 ]
 _MasterOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Where Spark runs: local[*] (the default), spark://..."),
+    typer.Option(metavar="URL", help="Spark's master: local[*] (the default), spark://..."),
 ]
 _RemoteOption = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="A Spark Connect server instead: sc://HOST:PORT."),
+    typer.Option(metavar="URL", help="Run on this Spark Connect server: sc://HOST:PORT."),
 ]
 _ConfOption = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark. Repeatable."),
+    typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
 ]
 _TablesOption = Annotated[list[str] | None, typer.Option(metavar="TABLE")]
 
@@ -72,7 +72,7 @@ _TablesOption = Annotated[list[str] | None, typer.Option(metavar="TABLE")]
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     name: Annotated[
-        str | None, typer.Option(help="The pipeline's name; else the folder's.")
+        str | None, typer.Option(help="The pipeline's name; by default the folder's.")
     ] = None,
     servers: Annotated[
         str,
@@ -85,7 +85,7 @@ def init(
         ),
     ] = SERVERS_DEFAULT,
 ) -> None:
-    """Write a project that works: topics in, tables and views, a topic out, dead letters."""
+    """Create a working project: input topics, tables and views, an output topic, dead letters."""
     from millstream.spark.pipeline import project
 
     try:
@@ -95,7 +95,7 @@ def init(
     for path in written:
         typer.echo(str(path))
     note(
-        "Next: make the topics that it reads and writes,\n"
+        "Next: create the topics that it reads and writes,\n"
         f"    millstream topic create orders -b {servers}\n"
         f"    millstream topic create large-orders -b {servers}\n"
         f"    millstream topic create orders.dlq -b {servers}\n"
@@ -112,8 +112,8 @@ def validate(
     remote: _RemoteOption = None,
     conf: _ConfOption = None,
 ) -> None:
-    """Have Spark resolve every table, view and flow of a project, and run nothing."""
-    with _explained(remote):
+    """Let Spark resolve every table, view and flow of a project without running it."""
+    with _pipeline_failures(remote):
         project = _project(folder, servers, conf)
         with _pipeline(project, master, remote, lambda flow: None) as pipeline:
             pipeline.validate()
@@ -126,12 +126,12 @@ def run(
     folder: _ProjectArgument = _HERE,
     refresh: _TablesOption = None,
     full_refresh: _TablesOption = None,
-    full_refresh_all: Annotated[bool, typer.Option(help="Begin all tables anew.")] = False,
+    full_refresh_all: Annotated[bool, typer.Option(help="Rebuild all tables.")] = False,
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on until stopped, update after update.")
+        bool, typer.Option("--continuous", help="Repeat updates until stopped.")
     ] = False,
     pause: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Between updates.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between updates.")
     ] = 1.0,
     servers: _ServersOption = None,
     master: _MasterOption = None,
@@ -139,37 +139,39 @@ def run(
     conf: _ConfOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a project's tables and topics up to date, and show how its flows are doing.
+    """Update a project's tables and topics, and show the progress of its flows.
 
-    Ctrl-C and SIGTERM end it at once and harm nothing: the next run goes on from there."""
+    Ctrl-C and SIGTERM stop it safely: the next run continues where it stopped."""
     from millstream.cli.pipeline.pipeline_view import FlowView
 
     view = FlowView()
-    with _explained(remote), _summed_up(view, as_json):
+    with _pipeline_failures(remote), _summary(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
         if remote is None and (master or "local").startswith("local"):
             _require_broker(project)
         note(f"{project.spec.name}: {'starting Spark' if remote is None else f'on {remote}'}")
         with _pipeline(project, master, remote, view.show) as pipeline:
-            ending = threading.Event()
-            with _stopping(ending, pipeline):
-                _update(pipeline, selection, pause if continuous else None, ending, view)
+            stop_requested = threading.Event()
+            with _stopping(stop_requested, pipeline):
+                _update(pipeline, selection, pause if continuous else None, stop_requested, view)
     if not continuous and not view.updates:
-        raise CommandError(ExitCode.INTERRUPTED, "stopped before all was up to date; run it again.")
+        raise CommandError(
+            ExitCode.INTERRUPTED, "stopped before everything was up to date; run it again."
+        )
 
 
 def _update(
     pipeline: Pipeline,
     selection: UpdateSelection,
     pause_s: float | None,
-    ending: threading.Event,
+    stop_requested: threading.Event,
     view: FlowView,
 ) -> None:
-    """Once, or as often as there is time for."""
+    """Run one update, or repeat updates if `pause_s` is given."""
     from millstream.spark.pipeline.update import StoppedError, UpdateSelection
 
-    while not ending.is_set():
+    while not stop_requested.is_set():
         start = time.monotonic()
         try:
             pipeline.update(selection)
@@ -181,14 +183,14 @@ def _update(
         note(f"up to date after {format_duration(time.monotonic() - start)}")
         if pause_s is None:
             return
-        # Only the first update begins tables anew.
+        # Only the first update rebuilds tables.
         selection = UpdateSelection(refresh=selection.refresh + selection.full_refresh)
-        ending.wait(pause_s)
+        stop_requested.wait(pause_s)
 
 
 @contextmanager
-def _summed_up(view: FlowView, as_json: bool) -> Iterator[None]:
-    """What became of each flow, also where the run failed; nothing where no flow was heard of."""
+def _summary(view: FlowView, as_json: bool) -> Iterator[None]:
+    """Print the summary of all flows at the end, also if the run failed."""
     try:
         yield
     finally:
@@ -208,35 +210,35 @@ def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> P
 
 
 def _require_broker(project: Project) -> None:
-    """Where nobody listens, that is known at once, and need not be waited for."""
+    """Fail at once if no broker listens."""
     from millstream.spark.pipeline.project import SERVERS_KEY
 
     servers = project.spec.configuration.get(SERVERS_KEY, "")
-    refusals = [_refusal(*_address(each)) for each in servers.split(",") if each]
-    if refusals and all(refusals):
-        raise no_connection(servers, refusals[0])
+    errors = [_connect_error(*_address(each)) for each in servers.split(",") if each]
+    if errors and all(errors):
+        raise no_connection(servers, errors[0])
 
 
 def _require_remote(remote: str) -> None:
     if not remote.startswith("sc://"):
         raise CommandError(ExitCode.USAGE, f"--remote {remote!r} is not sc://HOST:PORT.")
     address = remote.removeprefix("sc://").partition("/")[0]
-    if refusal := _refusal(*_address(address, _REMOTE_PORT)):
+    if reason := _connect_error(*_address(address, _REMOTE_PORT)):
         raise CommandError(
-            ExitCode.NO_CONNECTION, f"no response from Spark Connect at {remote}: {refusal}."
+            ExitCode.NO_CONNECTION, f"no response from Spark Connect at {remote}: {reason}."
         )
 
 
 def _address(text: str, port: int = 0) -> tuple[str, int]:
-    """Host and port, which is 0 where it is no number."""
+    """Return host and port; the port is 0 if it is not a number."""
     host, colon, number = text.strip().rpartition(":")
     if not colon:
         return text.strip(), port
     return host.strip("[]"), int(number) if number.isdecimal() else 0
 
 
-def _refusal(host: str, port: int) -> str:
-    """Why there is nobody to connect to; empty where there is somebody."""
+def _connect_error(host: str, port: int) -> str:
+    """Return why no connection is possible; empty if one is."""
     try:
         socket.create_connection((host, port), _CONNECT_S_MAX).close()
     except OSError as error:
@@ -274,8 +276,8 @@ def _pipeline(
 
 
 @contextmanager
-def _explained(remote: str | None) -> Iterator[None]:
-    """Turn what projects and Spark raise into a command's failures."""
+def _pipeline_failures(remote: str | None) -> Iterator[None]:
+    """Turn exceptions of projects and Spark into the command's failure."""
     try:
         import pyspark  # noqa: F401
     except ImportError:
@@ -314,18 +316,18 @@ def _failure(error: PipelineError) -> CommandError:
 
     if UnknownTopic.__name__ in error.errors:
         return CommandError(
-            ExitCode.NOT_FOUND, f"{error}\n`millstream topic create TOPIC` makes a topic."
+            ExitCode.NOT_FOUND, f"{error}\n`millstream topic create TOPIC` creates a topic."
         )
-    no_answer = Unavailable.__name__ in error.errors
-    return CommandError(ExitCode.NO_CONNECTION if no_answer else ExitCode.FAILED, str(error))
+    is_unavailable = Unavailable.__name__ in error.errors
+    return CommandError(ExitCode.NO_CONNECTION if is_unavailable else ExitCode.FAILED, str(error))
 
 
-def _stopping(ending: threading.Event, pipeline: Pipeline) -> AbstractContextManager[None]:
-    """End the run at the first Ctrl-C or SIGTERM, and the command at the second."""
+def _stopping(stop_requested: threading.Event, pipeline: Pipeline) -> AbstractContextManager[None]:
+    """Stop the run at the first Ctrl-C or SIGTERM, and the command at the second."""
 
     def stop() -> None:
-        ending.set()
+        stop_requested.set()
         pipeline.stop()
-        note("stopping; once more to stop at once")
+        note("stopping; press again to stop at once")
 
     return on_termination(stop, interrupt_at_second=True)

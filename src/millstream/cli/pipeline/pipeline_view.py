@@ -1,4 +1,4 @@
-"""A run's flows on the terminal: a line for each change as it comes, and a table at the end."""
+"""The flows of a run on the terminal: a line for each change, and a table at the end."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _QUIET = frozenset({"queued", "starting", "planning", "excluded"})
 
 
 class FlowView:
-    """What was said of each flow last is not said twice."""
+    """Prints changes of flows. It does not repeat the last line of a flow."""
 
     def __init__(self, say: Callable[[str], None] = note) -> None:
         self._say = say
         self._lock = threading.Lock()
-        self._said: dict[str, str] = {}
-        #: Over all updates: rows and batches add up, the rest is of the last.
+        self._last_lines: dict[str, str] = {}
+        #: The sums of rows and batches over all updates; other values are those of the last update.
         self._flows: dict[str, dict[str, Any]] = {}
-        #: How many brought everything up to date.
+        #: The number of completed updates.
         self.updates = 0
 
     def show(self, flow: FlowProgress) -> None:
         text = line(flow)
-        # Spark says of a query that has failed, too, that it is completed.
+        # Spark also reports a failed query as completed.
         is_quiet = flow.state in _QUIET or (flow.state == "completed" and not flow.batches)
         with self._lock:
-            if is_quiet or self._said.get(flow.name) == text:
+            if is_quiet or self._last_lines.get(flow.name) == text:
                 return
-            self._said[flow.name] = text
+            self._last_lines[flow.name] = text
         self._say(text)
 
     def add(self, progress: RunProgress) -> None:
-        """An update that is over."""
+        """Add the progress of a finished update."""
         for name, flow in progress.flows.items():
             known, now = self._flows.get(name, {}), flow.as_dict()
             for figure in ("rows", "batches"):
@@ -67,7 +67,7 @@ class FlowView:
 
 
 def line(flow: FlowProgress) -> str:
-    """A flow in one line."""
+    """Return a flow's progress in one line."""
     if flow.state == "failed":
         return f"{flow.name}: failed, {flow.message}"
     if not flow.batches:

@@ -21,29 +21,29 @@ from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
 from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.model.sentinel import INT32_MAX
 
-app = typer.Typer(no_args_is_help=True, help="Look at and abort transactions.")
+app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")
 
-#: Of a transaction that is part of a two-phase commit.
+#: The timeout of a transaction that takes part in a two-phase commit.
 _NO_TIMEOUT_MS: Final = INT32_MAX
-#: The longest timeout that a broker grants unless it is told otherwise.
+#: The default of the broker's transaction.max.timeout.ms.
 _IDLE_MINUTES_DEFAULT: Final = 15.0
 
 _HangingOption = Annotated[
     bool,
     typer.Option(
-        "--hanging", help="Those that partitions have open and no coordinator knows of any more."
+        "--hanging", help="Transactions that partitions have open and no coordinator knows."
     ),
 ]
 _TopicsOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="Look for hanging ones in this topic only. Repeatable."),
+    typer.Option("--topic", help="Only hanging transactions of this topic. Repeatable."),
 ]
 _IdleOption = Annotated[
     float,
     typer.Option(
         "--idle-minutes",
         min=0.0,
-        help="Hanging ones are those without a write for so long: the longest transaction.",
+        help="A transaction hangs only after this long without a write.",
     ),
 ]
 
@@ -53,17 +53,22 @@ _IdleOption = Annotated[
 def list_transactions(
     states: Annotated[
         list[str] | None,
-        typer.Option("--state", help="Only in this state, such as Ongoing. Repeatable."),
+        typer.Option("--state", help="Only ids in this state, such as Ongoing. Repeatable."),
     ] = None,
     producer_ids: Annotated[
-        list[int] | None, typer.Option("--producer-id", help="Only of this one. Repeatable.")
+        list[int] | None, typer.Option("--producer-id", help="Only this producer id. Repeatable.")
     ] = None,
     open_for: Annotated[
         float | None,
-        typer.Option("--open-for", min=0.0, metavar="SECONDS", help="Open for longer than that."),
+        typer.Option(
+            "--open-for",
+            min=0.0,
+            metavar="SECONDS",
+            help="Only transactions open for longer than this.",
+        ),
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option("--pattern", help="Ids that match this regular expression.")
+        str | None, typer.Option("--pattern", help="Only ids that match this regular expression.")
     ] = None,
     hanging: _HangingOption = False,
     topics: _TopicsOption = None,
@@ -73,7 +78,7 @@ def list_transactions(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """List transactional ids, or transactions that hang."""
+    """List transactional ids, or hanging transactions."""
     with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if hanging:
@@ -87,7 +92,7 @@ def list_transactions(
         headings = ["TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE"]
         print_table(headings, found, right=("COORDINATOR", "PRODUCER ID"))
     else:
-        note("No such transactions.")
+        note("No transactions match.")
 
 
 def _print_hanging(found: list[OpenTransaction], as_json: bool) -> None:
@@ -120,7 +125,7 @@ def describe(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show a transactional id: its producer, its state, and what its transaction writes to."""
+    """Show the producer, state and partitions of a transactional id."""
     with connected_cluster(servers, properties, timeout) as cluster:
         node_id, found = TransactionAdmin(cluster, timeout).describe(transactional_id)
     start_ms = found.transaction_start_time_ms
@@ -142,7 +147,7 @@ def describe(
     if row["state"] == "Ongoing":
         row["open_s"] = round(time.time() - start_ms / 1000, 1)
     if row["timeout_ms"] == _NO_TIMEOUT_MS:
-        row["timeout_ms"] = "none: it is prepared, and stays until it is ended"
+        row["timeout_ms"] = "none: it is prepared, and stays open until it is ended"
     row["partitions"] = ", ".join(row["partitions"]) or "-"
     for name, value in row.items():
         typer.echo(f"{name.replace('_', ' ') + ':':<18}{'-' if value is None else value}")
@@ -161,9 +166,9 @@ def abort(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Abort the open transaction of an id and fence its producer, or abort all that hang."""
+    """Abort the transaction of an id and fence its producer, or abort all hanging transactions."""
     if (transactional_id is None) != hanging:
-        raise CommandError(ExitCode.USAGE, "name one transactional id, or pass --hanging.")
+        raise CommandError(ExitCode.USAGE, "give one transactional id, or --hanging.")
     with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if transactional_id is not None:

@@ -1,9 +1,9 @@
-"""What operators ask about transactions: of their coordinators, and of the partitions themselves.
+"""The requests of the `txn` commands, to coordinators and to partition leaders.
 
-A transaction hangs where a partition has it open and its coordinator knows nothing of it: nothing
-will ever end it, and read-committed readers wait for ever. `hanging` compares the two sides, as
-kafka-transactions.sh does: partitions say which producers have a transaction open, and since when;
-coordinators which producer ids they know, and which partitions are part of their transactions.
+A transaction hangs if a partition has it open but no coordinator knows it. Nothing ends it, and
+read-committed consumers wait forever. `hanging` compares both sides, as kafka-transactions.sh does:
+partitions know which producers have an open transaction, and since when; coordinators know the
+producer ids and the partitions of their transactions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from millstream.wire.messages.write_txn_markers import (
 )
 
 _RETRY_S: Final = 0.05
-#: For a producer id that is made only to fence others; nobody writes with it.
+#: The transaction timeout of a producer id that only fences others and never writes.
 _FENCING_TIMEOUT_MS: Final = 1
 
 Described = DescribeTransactionsResponse.State
@@ -49,7 +49,7 @@ class Listed(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """A transaction as a partition sees it."""
+    """An open transaction of a partition."""
 
     topic: str
     partition: int
@@ -61,7 +61,7 @@ class OpenTransaction(NamedTuple):
 
 
 class TransactionAdmin:
-    """Asks a whole cluster."""
+    """Sends requests about transactions to all brokers of a cluster."""
 
     __slots__ = ("_cluster", "_timeout_s")
 
@@ -90,7 +90,9 @@ class TransactionAdmin:
                 request, ListTransactionsResponse
             )
             if response.error_code:
-                raise rejection(response.error_code, f"asking broker {node_id} for transactions")
+                raise rejection(
+                    response.error_code, f"listing the transactions of broker {node_id}"
+                )
             found += [
                 Listed(row.transactional_id, node_id, row.producer_id, row.transaction_state)
                 for row in response.transaction_states
@@ -98,7 +100,7 @@ class TransactionAdmin:
         return sorted(found)
 
     def describe(self, transactional_id: str) -> tuple[int, Described]:
-        """The transaction's coordinator and what it says."""
+        """Return the coordinator of a transactional id, and its description."""
         coordinator = self._cluster.coordinator(transactional_id, TRANSACTION)
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         connection = self._cluster.connection(coordinator.address)
@@ -107,14 +109,14 @@ class TransactionAdmin:
             raise CommandError(
                 ExitCode.NOT_FOUND,
                 f"there is no transactional id {transactional_id!r}: `millstream txn list` shows"
-                " those that there are.",
+                " all ids.",
             )
         if row.error_code:
             raise rejection(row.error_code, f"describing {transactional_id!r}")
         return coordinator.node_id, row
 
     def fence(self, transactional_id: str) -> None:
-        """Abort the open transaction of an id, and fence its producer."""
+        """Abort the open transaction of an id and fence its producer."""
         self.describe(transactional_id)
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS
@@ -135,7 +137,7 @@ class TransactionAdmin:
     # Partitions
 
     def open_transactions(self, topics: Collection[str] = ()) -> Iterator[OpenTransaction]:
-        """Of the topics, or of all."""
+        """Yield the open transactions of the topics, or of all topics."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for topic in self._cluster.topics():
             if topics and topic.name not in topics:
@@ -156,7 +158,7 @@ class TransactionAdmin:
         for topic in response.topics:
             for partition in topic.partitions:
                 if partition.error_code:
-                    what = f"asking for the producers of {topic.name}-{partition.partition_index}"
+                    what = f"describing the producers of {topic.name}-{partition.partition_index}"
                     raise rejection(partition.error_code, what)
                 for each in partition.active_producers:
                     if each.current_txn_start_offset >= 0:
@@ -171,10 +173,10 @@ class TransactionAdmin:
                         )
 
     def hanging(self, idle_ms_min: int, topics: Collection[str] = ()) -> list[OpenTransaction]:
-        """Open in partitions, quiet for so long, and unknown to any coordinator."""
-        quiet_since_ms = time.time_ns() // 1_000_000 - idle_ms_min
+        """Return open transactions that no coordinator knows, idle for at least `idle_ms_min`."""
+        idle_since_ms = time.time_ns() // 1_000_000 - idle_ms_min
         candidates = [
-            each for each in self.open_transactions(topics) if each.last_timestamp <= quiet_since_ms
+            each for each in self.open_transactions(topics) if each.last_timestamp <= idle_since_ms
         ]
         if not candidates:
             return []
@@ -193,12 +195,12 @@ class TransactionAdmin:
         )
 
     def abort(self, hanging: OpenTransaction) -> None:
-        """Write the marker that nobody else writes."""
+        """Write the abort marker that no coordinator writes."""
         marker = WriteTxnMarkersRequest.Marker(
             producer_id=hanging.producer_id,
             producer_epoch=hanging.producer_epoch,
             transaction_result=False,
-            # A partition that never saw a marker of the producer takes any epoch.
+            # A partition without a marker of this producer accepts any coordinator epoch.
             coordinator_epoch=max(hanging.coordinator_epoch, 0),
             topics=[
                 WriteTxnMarkersRequest.Marker.Topic(
