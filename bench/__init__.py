@@ -1,3 +1,4 @@
-"""The benchmark: Millstream beside Apache Kafka, same machine, same tools, same run. See `python
--m bench -h`.
+"""The benchmark: Millstream and Apache Kafka on the same machine, with the same tools, in one run.
+
+See `python -m bench -h`.
 """

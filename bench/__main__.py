@@ -1,8 +1,8 @@
-"""`python -m bench`: measures Millstream beside Apache Kafka, one at a time, in turns.
+"""`python -m bench`: measures Millstream and Apache Kafka in turns.
 
-One broker of each, or with --cluster three brokers of each with three replicas of everything. For
-each repeat and section one of them is started, warmed up, measured and removed, then the
-other; the order changes with every repeat (A B, B A, A B, ...).
+It runs one broker of each, or with --cluster three brokers of each with three replicas. For each
+repeat and section it starts, warms up, measures and removes one target, then the other. The order
+changes with every repeat (A B, B A, A B, ...).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bench.report import Report
 RESULTS = REPOSITORY / "bench" / "results"
 JOIN_GROUP = 11
 
-# A table in a log file must not be folded to 80 columns.
+# A table in a log file must not be wrapped at 80 columns.
 console = Console(width=None if sys.stdout.isatty() else 160)
 
 
@@ -56,7 +56,7 @@ def chosen_suite(is_cluster: bool) -> Suite:
 
 
 def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:
-    """The sections, with the cases whose name contains or matches one of the patterns."""
+    """Return the sections with the cases whose name contains or matches a pattern."""
 
     def is_chosen(case: Case) -> bool:
         return not patterns or any(
@@ -72,7 +72,7 @@ def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:
 
 
 def have_groups(names: list[str]) -> bool:
-    """Whether every broker answers JoinGroup. Starts each once, which also shows that they run."""
+    """Whether every broker supports JoinGroup. It starts each once, which also tests the start."""
     found = []
     for name in names:
         broker = BROKERS[name]()
@@ -150,7 +150,7 @@ def serve(name: str, port: int) -> int:
 
 def main() -> int:
     options = parse_options()
-    # Whoever ends the benchmark must not leave its brokers running.
+    # SIGTERM must not leave brokers running.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     if options.list:
         for section in chosen_sections(chosen_suite(options.cluster), options.only):

@@ -1,4 +1,4 @@
-"""Asks a broker which requests it answers, with one ApiVersions request of version 0."""
+"""Sends one ApiVersions request of version 0 to a broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ API_VERSIONS = 18
 
 
 def ask(port: int) -> set[int]:
-    """The API keys that the broker on this port offers."""
+    """Return the API keys that the broker on this port supports."""
     header = struct.pack(">hhih", API_VERSIONS, 0, 1, -1)
     with socket.create_connection((HOST, port), timeout=30) as connection:
         connection.sendall(struct.pack(">i", len(header)) + header)

@@ -1,9 +1,9 @@
-"""`python -m bench.arrow`: the Arrow kernels beside the readers that make an object a record.
+"""`python -m bench.arrow`: compares the Arrow kernels with readers that make an object per record.
 
-Rows and megabytes of values for each second of CPU time, the best of several rounds: a record set
-of one partition into Arrow record batches, and Arrow arrays into record batches for four
-partitions. The kernels run as they are installed, compiled or not; the plain way goes through
-`decode_records` and `build_batch`, which are compiled as well.
+It prints rows and megabytes of values per second of CPU time, the best of several rounds, for two
+conversions: a record set of one partition to Arrow record batches, and Arrow arrays to record
+batches of four partitions. The kernels run as installed, compiled or not. The other side uses
+`decode_records` and `build_batch`, which are compiled too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIME_TYPE = pa.timestamp("us", "UTC")
 
 
 def make_records(size: int) -> list[Record]:
-    """Records whose values compress to about a third."""
+    """Return records whose values compress to about a third."""
     text = b'{"order": %d, "customer": "c%05d", "amount": %d.%02d, "note": "%s"} '
     records = []
     for row in range(ROWS):

@@ -1,5 +1,4 @@
-"""The words of a measurement: a figure, a case that yields some, a section of cases, and how much
-to do."""
+"""The parts of a measurement: figures, cases that return them, sections of cases, and the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ class Figure(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How much to do."""
+    """The amount of work of each case."""
 
     bytes_java: int
     bytes_kcat: int
@@ -27,8 +26,8 @@ class Plan:
     warm_up_seconds: float
     warm_up_records: int
     tiny_warm_up_seconds: float
-    groups: bool  # both brokers have consumer groups, so that ConsumerPerformance can be used
-    # of a cluster
+    groups: bool  # both brokers support consumer groups, which ConsumerPerformance needs
+    # for a cluster
     kills: int
     catch_up_bytes: int
     scale_partitions: int
@@ -39,18 +38,17 @@ QUICK = Plan(60_000_000, 40_000_000, 2.0, 1.0, 50_000, 3.0, False, 3, 500_000_00
 
 
 class Case(NamedTuple):
-    """`measure` gets a broker or a cluster that runs, or one that does not where its section says
-    so."""
+    """One case. `measure` gets a running target, or a stopped one if its section says so."""
 
     name: str
     measure: Callable[[Any, Plan], list[Figure]]
 
 
 class Bar(NamedTuple):
-    """What a row must reach: Millstream's median, or its ratio to Kafka's."""
+    """The target value of a row: Millstream's median, or its ratio to Kafka's."""
 
     row: str
-    #: The median over the repeats, or the worst of them.
+    #: The median or the worst value over the repeats.
     limit: float
     is_ratio: bool = False
     is_worst: bool = False
@@ -63,11 +61,11 @@ class Section(NamedTuple):
 
 
 class Suite(NamedTuple):
-    """All that can be measured of one kind of target."""
+    """All sections for one kind of target."""
 
-    #: How to make each target, by its name.
+    #: The factory of each target, by its name.
     targets: Mapping[str, Callable[[], Target]]
     sections: list[Section]
-    #: Before the cases of a section, on a target that runs.
+    #: Runs before the cases of a section, on a running target.
     warm_up: Callable[[Any, Plan], None]
     bars: Sequence[Bar] = ()

@@ -1,11 +1,10 @@
-"""`python -m bench.client`: Millstream's Python client beside bare confluent-kafka and aiokafka.
+"""`python -m bench.client`: compares Millstream's Python client with confluent-kafka and aiokafka.
 
-All of them talk to one Millstream broker, in turns, in one process, with the same settings. What is
-measured is the steady state: a producer's clock begins once its first record is delivered and ends
-once its last one is, with each delivery looked at; a consumer's runs from its first records on, and
-it looks at each value. A row is records a second, the median over repeats; its ratio is that to the
-client beside it. A second ratio is of the CPU time of the thread that sends or reads, which other
-work changes less.
+All clients use one Millstream broker, in turns, in one process, with the same settings. The rows
+measure the steady state. A producer is timed from its first to its last delivery, and checks each
+delivery. A consumer is timed from its first records on, and reads each value. A row is the median
+of records per second over the repeats, and its ratio to the other client. A second ratio compares
+the CPU time of the sending or reading thread, which other load changes less.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PARTITIONS = 4
 SERVE_EVERY = 256
 BATCH = 500
 LINGER_MS = 5
-#: Sends are awaited in groups of as many, so that memory does not grow with the run.
+#: Sends are awaited in groups of this size, so that memory does not grow with the run.
 WINDOW = 10_000
 
 
@@ -86,7 +85,7 @@ def our_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
         meter.begin()
         for _ in range(count):
             producer.send(TOPIC, None, value)
-        # Raises if a single one was not delivered.
+        # Raises if any record was not delivered.
         producer.flush()
         meter.end()
 
@@ -208,7 +207,7 @@ def our_async_poll(servers: str, count: int, _value: bytes, meter: Meter) -> Non
     asyncio.run(main())
 
 
-#: Name, the client beside ours, ours, and the share of the records (asyncio takes its time).
+#: Name, the other client, Millstream's, and the share of the records (asyncio is slower).
 ROWS: list[tuple[str, Run, Run, float]] = [
     ("send, confluent-kafka", raw_send, our_send, 1.0),
     ("poll, confluent-kafka", raw_poll, our_poll, 1.0),
@@ -219,7 +218,7 @@ ROWS: list[tuple[str, Run, Run, float]] = [
 
 
 def measure(run: Run, servers: str, count: int, value: bytes) -> tuple[float, float]:
-    """Records a second, and records per second of this thread's CPU time."""
+    """Return records per second, and records per second of this thread's CPU time."""
     meter = Meter()
     run(servers, count, value, meter)
     return count / meter.wall, count / meter.cpu

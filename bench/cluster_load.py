@@ -1,7 +1,7 @@
-"""Load on a cluster that goes on while brokers die and come back, and what a client sees of them.
+"""Load on a cluster whose brokers die and return, and a client's view of it.
 
-`SteadyProducer` sends at a fixed rate with a client's default settings and notes every answer.
-`Observer` asks the cluster who leads, who is in sync and what is committed.
+`SteadyProducer` sends at a fixed rate with default settings and records every acknowledgement.
+`Observer` reads leaders, in-sync replicas and committed offsets.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class Ack(NamedTuple):
 
 
 class SteadyProducer:
-    """As a context: sends to the partitions of a topic in turn, a record at a time, with
-    librdkafka's default settings."""
+    """Sends one record at a time to the partitions of a topic in turn, inside a `with` block.
+
+    It has librdkafka's default settings.
+    """
 
     def __init__(
         self, cluster: Cluster, topic: str, partitions: int, rate: int, size: int = 1024
@@ -87,7 +89,7 @@ class SteadyProducer:
             self.errors.append(str(error))
 
     def first_ack_after(self, moment: float, seconds_max: float) -> float:
-        """When the first record was acknowledged that was sent after a moment."""
+        """Return the time of the first acknowledgement of a record sent after a moment."""
         seen = len(self.acks)
 
         def found() -> Iterator[Ack]:
@@ -101,18 +103,18 @@ class SteadyProducer:
 
 
 class Observer:
-    """Asks any broker that answers."""
+    """Reads the metadata of any broker that responds."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._admin = admin.AdminClient({"bootstrap.servers": cluster.bootstrap, **QUIET})
         self._replicas = cluster.replicas
 
     def partitions(self, topic: str | None = None) -> Iterator[Any]:
-        """As the metadata show them now; of all topics, if none is named."""
+        """Return the partitions of a topic, or of all topics."""
         try:
             found = self._admin.list_topics(topic, timeout=10).topics.values()
         except confluent_kafka.KafkaException:
-            # Nobody answers at the moment.
+            # No broker responds at the moment.
             return
         for each in found:
             yield from each.partitions.values()
@@ -135,8 +137,7 @@ class Observer:
 
 
 def committed_records(cluster: Cluster, topic: str, partitions: int) -> int:
-    """How many records of a topic are committed. Asked by a client of its own, which has no idea
-    yet of who leads."""
+    """Return the number of committed records of a topic. A new client looks up the leaders."""
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": cluster.bootstrap, "group.id": "committed-records", **QUIET}
     )

@@ -1,12 +1,11 @@
-"""What is measured of a cluster of three brokers: what losing one costs, and what three replicas
-cost.
+"""The cases for a cluster of three brokers: the cost of losing a broker, and of three replicas.
 
-failover   the leader of a partition is killed; the time until a producer with default settings
-           gets an acknowledgement for a record that it sent after that
-restart    every broker is stopped and started in turn under load; what a producer notices
+failover   a partition's leader is killed; the time until a producer with default settings gets an
+           acknowledgement for a record that it sent afterwards
+restart    every broker is restarted in turn under load; the longest wait of a producer
 speed      throughput and latency with acks=all
-catch-up   a broker comes back that was away while much was written, and producers go on
-scale      very many partitions: start, memory, idle CPU, and a broker killed
+catch-up   a broker returns after many records were written, while producers continue
+scale      many partitions: start, memory, idle CPU, and the loss of a broker
 """
 
 from __future__ import annotations
@@ -119,7 +118,7 @@ def measure_restart(cluster: Cluster, plan: Plan) -> list[Figure]:
     observer = Observer(cluster)
     observer.wait_until_whole([topic])
     with SteadyProducer(cluster, topic, RESTART_PARTITIONS, RESTART_RATE) as producer:
-        # The first records wait for connections to be made.
+        # The first records wait for connections.
         time.sleep(plan.warm_up_seconds)
         producer.acks.clear()
         for node in cluster.nodes.values():
@@ -179,12 +178,12 @@ def latency_cases() -> Iterator[Case]:
         yield Case(f"ack latency {rate} records/s acks=all", rows.ack_latency_of(rate, "all"))
 
 
-# Coming back
+# Catch-up
 
 
 @contextmanager
 def running(command: list[str]) -> Iterator[None]:
-    """A load program in the background."""
+    """Run a load program in the background."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -221,14 +220,14 @@ def measure_catch_up(cluster: Cluster, plan: Plan) -> list[Figure]:
 
 
 def rate_of(committed: Callable[[], int], work: Callable[[], object]) -> float:
-    """Records committed a second while something goes on."""
+    """Return the committed records per second while `action` runs."""
     count, begin = committed(), time.monotonic()
     work()
     return (committed() - count) / (time.monotonic() - begin)
 
 
 def fill(cluster: Cluster, topic: str, size: int) -> None:
-    """Large batches: this is not what is measured."""
+    """Write records in large batches, which no figure includes."""
     options: dict[str, Any] = {"acks": "all", "batch_size": FILL_BATCH_BYTES, "linger_ms": 50}
     left = size
     while left > 0:
@@ -294,9 +293,9 @@ def is_whole(observer: Observer, plan: Plan) -> bool:
 
 
 def kill_one(cluster: Cluster, observer: Observer, plan: Plan) -> tuple[int, float]:
-    """How many partitions a broker led, and the seconds until others lead all of them.
+    """Kill a broker. Return its number of led partitions, and the seconds until others lead them.
 
-    Leadership is spread evenly first: who stopped last leads all after a start."""
+    Leadership is balanced first: after a start, the broker that stopped last leads everything."""
     tools.java(
         "org.apache.kafka.tools.LeaderElectionCommand",
         *("--bootstrap-server", cluster.bootstrap),

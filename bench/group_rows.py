@@ -1,5 +1,5 @@
-"""Cases about consumer groups: what a rebalance costs those who stay, and what thousands of
-members and commits cost a producer."""
+"""Cases for consumer groups: the cost of a rebalance for the other members, and the cost of
+thousands of members and commits for a producer."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from bench.load.group_reader import KINDS
 
 MEMBERS = 1000
 COMMITS_PER_SECOND = 2000
-#: Commits may be late, but not so late that it was another load.
+#: The smallest share of the requested commit rate that still counts as the same load.
 COMMIT_RATE_PART_MIN = 0.95
 PRODUCER_LOAD = 0.5
-#: Long enough for every member to beat in it.
+#: Long enough for a heartbeat of every member.
 MEMBERS_SECONDS_MIN = 6.0
 TOPIC_PARTITIONS = 10
 END_SECONDS_MAX = 60.0
@@ -53,8 +53,8 @@ def rebalance_of(kind: str) -> Callable[[Broker, Plan], list[Figure]]:
 
 
 def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
-    """The latency of a producer at half of what it can send: alone, beside members that live, and
-    beside those and a storm of commits. All in one run, and alone once more at the end."""
+    """Measure the latency of a producer at half its maximum rate: alone, with live members, with
+    members and many commits, and alone again at the end. All in one run."""
     topic = tools.create_topic(broker, "beside-groups", 1)
     positions = tools.create_topic(broker, "positions", TOPIC_PARTITIONS)
     most = tools.python("flat_out", broker, topic=topic, acks="all", seconds=plan.latency_seconds)
@@ -100,7 +100,8 @@ def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
 
 @contextlib.contextmanager
 def running(name: str, broker: Broker, **options: Any) -> Iterator[Callable[[], dict[str, Any]]]:
-    """A program of load/ that says when it is ready. Yields how to end it: what it printed."""
+    """Run a program of load/ and wait until it is ready. Yields a function that ends it and returns
+    its output."""
     command = tools.program(name, broker, **options)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as process:
         assert process.stdout is not None

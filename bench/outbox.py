@@ -1,8 +1,8 @@
-"""`python -m bench.outbox`: how many rows a second one relay moves from PostgreSQL into a topic.
+"""`python -m bench.outbox`: the rows per second that one relay moves from PostgreSQL to a topic.
 
-PostgreSQL is one of its own with its default settings, fsync among them; the broker is Millstream
-with its own. The rows are written first. The clock runs from when the relay is started until it
-has nothing more to send; then the topic is read, and has to hold each row once.
+PostgreSQL and the Millstream broker have their default settings, with fsync in PostgreSQL. The rows
+are written first. The clock runs from the relay's start until nothing is pending. Then the topic
+must have each row once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def fill(address: str, topic: str, rows: int, size: int) -> None:
 
 
 def relayed(address: str, servers: str) -> float:
-    """Seconds that a relay takes to send everything."""
+    """Return the seconds in which a relay sends all rows."""
     relay = Relay(
         PostgresDatabase(address),
         {"bootstrap.servers": servers},

@@ -1,15 +1,15 @@
-"""How long members of a group stand still while another one comes or goes.
+"""How long members of a group read nothing while another member joins or leaves.
 
-Members that are librdkafka read a topic to which records are written at a steady rate. One more
-joins, and leaves again. Looked at, from each of these moments until the group has settled:
+librdkafka members read a topic with a steady rate of records. Another member joins and leaves. From
+each of these moments until the group is stable, the case measures:
 
-- each member that stays: the longest time between two of its records, whatever their partition;
-- the partitions that stay with their member, and those that move: the longest time in which no
-  record of one was read by anybody.
+- for each remaining member: the longest time between two of its records;
+- for partitions that stay with their member, and for those that move: the longest time without a
+  record of the partition.
 
-The time between two records when nothing happens is measured before, and is what the machine and
-the rate of the records allow. `python -m bench.rebalance` prints every member's figures for both
-brokers; the benchmark has the worst of them as rows.
+The longest time between two records without a rebalance is measured first, as the limit of machine
+and rate. `python -m bench.rebalance` prints each member's figures for both brokers; the benchmark
+has the worst of them as rows.
 """
 
 from __future__ import annotations
@@ -39,21 +39,23 @@ PARTITIONS = 12
 MEMBERS = 3
 RECORDS_PER_SECOND = 1200
 CALM_SECONDS = 5.0
-#: After the last assignment, until its records have come as well.
+#: The wait after the last assignment, in which its records arrive.
 AFTERMATH_SECONDS = 2.0
 SETTLE_SECONDS_MAX = 120.0
 END_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.02
 MILLISECOND_NS = 1e6
 
-#: Partition and moment of each record that a member got, in order.
+#: Partition and arrival time of each record of a member, in order.
 Arrivals: TypeAlias = Sequence[tuple[int, int]]
 
 
 @dataclass(slots=True, frozen=True)
 class Window:
-    """The time from which something happened until it was over, in nanoseconds, and who owned
-    which partitions before and after it; members in the order in which they came."""
+    """The start and end of a rebalance in nanoseconds, and the owned partitions before and after.
+
+    Members are in the order in which they joined.
+    """
 
     name: str
     start: int
@@ -64,7 +66,7 @@ class Window:
 
 @dataclass(slots=True, frozen=True)
 class Stalls:
-    """Milliseconds: of each member that stays, of partitions that stay, of those that move."""
+    """Stalls in milliseconds: of remaining members, of staying and of moving partitions."""
 
     members: Sequence[float]
     kept: float
@@ -72,7 +74,7 @@ class Stalls:
 
 
 class Reader:
-    """A member in a process of its own; its lines go to a file."""
+    """A member in its own process, whose output goes to a file."""
 
     def __init__(self, broker: Broker, topic: str, group: str, kind: str, path: Path) -> None:
         self._path = path
@@ -90,7 +92,7 @@ class Reader:
         self._process.send_signal(signal.SIGTERM)
 
     def arrivals(self) -> Arrivals:
-        """Once it has ended."""
+        """Return the arrivals, after the process has ended."""
         if self._process.wait(END_SECONDS_MAX):
             raise RuntimeError(f"a member ended with {self._process.returncode}")
         last = json.loads(self._path.read_text().splitlines()[-1])
@@ -112,7 +114,7 @@ def steady_records(broker: Broker, topic: str) -> Iterator[None]:
 
 
 def settle(readers: Sequence[Reader]) -> list[frozenset[int]]:
-    """Wait until they share all partitions evenly; what each has."""
+    """Wait until the members share all partitions evenly. Return the partitions of each."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     share = PARTITIONS // len(readers)
     while True:
@@ -129,7 +131,7 @@ def union(owned: Iterable[frozenset[int]]) -> frozenset[int]:
 
 
 def observe(broker: Broker, kind: str) -> dict[str, Stalls]:
-    """Let a member come and go; what happened meanwhile, by the name of the window."""
+    """Let a member join and leave. Return the stalls by the name of the window."""
     topic = tools.create_topic(broker, f"rebalance-{kind}", PARTITIONS)
     group = f"group-{kind}"
     with (
@@ -170,7 +172,7 @@ def observe(broker: Broker, kind: str) -> dict[str, Stalls]:
 
 
 def stalls_of(window: Window, arrivals: Sequence[Arrivals]) -> Stalls:
-    """`arrivals` of the members that stay come first, as in the window."""
+    """Return the stalls of a window. `arrivals` has the remaining members first."""
     kept = union(old & new for old, new in zip(window.before, window.after, strict=True))
     by_partition: dict[int, list[int]] = {number: [] for number in range(PARTITIONS)}
     for each in arrivals:
@@ -190,7 +192,7 @@ def stalls_of(window: Window, arrivals: Sequence[Arrivals]) -> Stalls:
 
 
 def largest_gap_ms(moments: Sequence[int], window: Window) -> float:
-    """The longest time between two moments, of which the window has a part."""
+    """Return the longest time between two arrivals that overlaps the window."""
     edges = [min([window.start, *moments]), *moments, max([window.end, *moments])]
     gaps = [
         later - earlier

@@ -1,7 +1,7 @@
-"""Turns the figures of all repeats into ratios, a table for people and a JSON file.
+"""Turns the figures of all repeats into ratios, a table and a JSON file.
 
-A ratio is Millstream's figure divided by Kafka's in the same repeat; its spread is the smallest
-and largest over the repeats. Whether above or below one is good depends on the row.
+A ratio is Millstream's figure divided by Kafka's in the same repeat. Its spread is the smallest and
+largest ratio over the repeats. Whether more or less than 1 is better depends on the row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Row:
         return [ours / base for ours, base in pairs if base]
 
     def standing(self, bar: Bar) -> float | None:
-        """What counts against a bar: a median, or the worst value; None where nothing does."""
+        """Return the value to compare with a bar: a median or the worst value; None without one."""
         values = self.ratios() if bar.is_ratio else self.values.get(OURS, [])
         if not values:
             return None
@@ -55,7 +55,7 @@ class Row:
 
 
 class Report:
-    """Collects figures as they come; rows keep the order of their first figure."""
+    """Collects figures. Rows keep the order of their first figure."""
 
     def __init__(self, settings: dict[str, Any], bars: Sequence[Bar] = ()) -> None:
         self._settings = settings
@@ -108,7 +108,7 @@ class Report:
             console.print(f"[red]failed:[/red] {failure}", markup=True, highlight=False)
 
     def judged(self) -> list[dict[str, Any]]:
-        """How each bar stands whose row was measured."""
+        """Return the result of each bar whose row was measured."""
         judged = []
         for bar, row in ((bar, row) for bar in self._bars for row in self._rows.values()):
             found = row.standing(bar) if row.name == bar.row else None

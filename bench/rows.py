@@ -1,7 +1,7 @@
-"""What is measured: cases, grouped into sections that share one start of a broker.
+"""The cases for one broker, grouped into sections that share one start of the broker.
 
-A case puts tools to a running broker and returns figures. A figure's name is its row in the
-report. Every section begins with a fresh broker and a warm-up that no figure sees.
+A case runs tools against a running broker and returns figures. A figure's name is its row in the
+report. Every section starts with a new broker and a warm-up that no figure includes.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def warm_up(broker: Target, plan: Plan) -> None:
     topic = tools.create_topic(broker, "warm-up", 1)
     tools.producer_performance(broker, topic, plan.warm_up_records, 1024, acks=1)
     tools.assigned_consumer(broker, topic, 1, plan.warm_up_records)
-    # A JVM compiles what runs often: small requests take another path than large ones.
+    # A JVM compiles hot code, and small requests take another path than large ones.
     tools.python("tiny_requests", broker, topic=topic, seconds=plan.tiny_warm_up_seconds)
     tools.delete_topics(broker, topic)
 
 
 def measure_start(broker: Broker, plan: Plan) -> list[Figure]:
-    """Process start to the first acknowledged record of an existing topic; then memory at rest."""
+    """Measure the time from process start to the first acknowledged record, and idle memory."""
     broker.start()
     tools.create_topic(broker, "start", 1)
     broker.stop()
@@ -70,7 +70,7 @@ def measure_start(broker: Broker, plan: Plan) -> list[Figure]:
 
 
 def first_acknowledged_record(broker: Broker, topic: str) -> None:
-    """A librdkafka producer that tries until it gets through."""
+    """Return once a librdkafka producer has sent a record, with retries."""
     settings = {
         "bootstrap.servers": broker.bootstrap,
         "acks": "1",
@@ -158,7 +158,7 @@ def librdkafka_throughput(
 
 
 def metered(broker: Target, work: Callable[[], tools.Throughput]) -> tuple[tools.Throughput, float]:
-    """Does the work with no write-back of earlier work under way; also the broker's CPU seconds."""
+    """Run the work after pending write-back, and return the broker's CPU seconds too."""
     os.sync()
     before = broker.usage().cpu_seconds
     done = work()
@@ -173,8 +173,9 @@ def rates(name: str, found: tools.Throughput) -> list[Figure]:
 
 
 def measure_oversleep(broker: Target, plan: Plan) -> list[Figure]:
-    """How late this machine wakes a sleeper while nobody uses the broker: no latency above can
-    be steadier than that."""
+    """Measure how late this machine wakes a sleeping process while the broker is idle.
+
+    No latency can be steadier than that."""
     late: list[float] = []
     for _ in range(OVERSLEEP_TIMES):
         begin = time.monotonic()
@@ -202,7 +203,7 @@ def ack_latency_of(rate: int, acks: str) -> Callable[[Target, Plan], list[Figure
         topic = tools.create_topic(broker, f"ack-latency-{rate}-{acks}", 1)
         seconds = {"seconds": plan.latency_seconds, "warm_up_seconds": plan.warm_up_seconds}
         found = tools.python("ack_latency", broker, topic=topic, rate=rate, acks=acks, **seconds)
-        # A JVM that starts falls behind the rate, and catches up in a burst that is its own doing.
+        # A starting JVM falls behind the rate, and then catches up in a burst.
         records = int(rate * 2 * plan.latency_seconds)
         _, found_java = tools.producer_performance(
             broker, topic, records, 1024, rate, warm_up_share=0.5, acks=acks, linger_ms=0

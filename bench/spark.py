@@ -1,9 +1,9 @@
-"""`python -m bench.spark`: `format("millstream")` beside Spark's own Kafka connector.
+"""`python -m bench.spark`: compares `format("millstream")` with Spark's own Kafka connector.
 
-One Spark, one Apache Kafka and one Millstream, all at once on this machine; what is measured takes
-turns between them (A B, B A, A B, ...), so that a ratio compares neighbours in time. Spark's
-connector reads and writes Kafka, Millstream's source and sink read and write Millstream, the same
-records. Ours writes exactly once, the connector at least once: it has nothing else.
+One Spark, one Apache Kafka and one Millstream run together on this machine. Measurements alternate
+between the brokers (A B, B A, A B, ...), so that a ratio compares neighbours in time. Spark's
+connector uses Kafka, and Millstream's source and sink use Millstream, with the same records.
+Millstream's sink writes exactly once; the connector supports at least once only.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def parse_options() -> argparse.Namespace:
 
 
 def chosen(patterns: list[str]) -> list[tuple[Data | None, list[Case]]]:
-    """The sections, with the cases whose name contains or matches one of the patterns."""
+    """Return the sections with the cases whose name contains or matches a pattern."""
 
     def is_chosen(case: Case) -> bool:
         return not patterns or any(
@@ -75,7 +75,7 @@ def chosen(patterns: list[str]) -> list[tuple[Data | None, list[Case]]]:
 
 @contextmanager
 def peers(master: str, settings: list[str]) -> Iterator[list[Peer]]:
-    """Both brokers and the Spark that uses them, with `settings` like `name=value`."""
+    """Run both brokers and Spark, with `settings` like `name=value`."""
     brokers = [Kafka(), Millstream()]
     spark = None
     try:

@@ -1,6 +1,6 @@
-"""What `bench.spark` measures: reading, writing, and the latency of micro-batches.
+"""The cases of `bench.spark`: reading, writing, and the latency of micro-batches.
 
-A case is put to one peer: a broker with the format that Spark uses for it.
+A case measures one peer: a broker with the format that Spark uses for it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WRITE_BAR = 0.8
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """How much to do."""
+    """The amount of work of each case."""
 
     bytes_read: int
     bytes_written: int
@@ -49,7 +49,7 @@ class Plan:
     is_warm_up: bool = False
 
     def warm_up(self) -> Plan:
-        """What runs before the first figure of a case: compiles, connects, fills caches."""
+        """Run before the first figure of a case: compile, connect, fill caches."""
         return replace(
             self, bytes_written=self.bytes_written // 4, latency_seconds=2.0, is_warm_up=True
         )
@@ -61,7 +61,7 @@ QUICK = Plan(40_000_000, 20_000_000, 5.0, 20.0)
 
 @dataclass(slots=True, frozen=True)
 class Data:
-    """A topic of records that repeat themselves about as much as JSON does."""
+    """A topic of records that compress about as well as JSON."""
 
     size: int
     codec: str
@@ -73,7 +73,7 @@ class Data:
 
 @dataclass(slots=True, frozen=True)
 class Peer:
-    """A broker, and the format by which Spark reads and writes it."""
+    """A broker and Spark's format for it."""
 
     name: str
     format: str
@@ -92,7 +92,7 @@ class Peer:
         tools.delete_topics(self.broker, topic)
 
     def cpu_seconds(self) -> float:
-        """Of Spark and its Python workers so far: other work on the machine changes it less."""
+        """Return the CPU seconds of Spark and its Python workers so far."""
         children = psutil.Process().children()
         spark = next(child for child in children if SPARK_MAIN in child.cmdline())
         spent = 0.0
@@ -105,7 +105,7 @@ class Peer:
 
 
 class Meter:
-    """Times a run and its CPU, from where it is made."""
+    """Measures the time and the CPU seconds since its creation."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -127,7 +127,7 @@ class Case(NamedTuple):
 
 
 def sections() -> list[tuple[Data | None, list[Case]]]:
-    """Cases that share a topic of data, in the order in which they run."""
+    """Return the cases by shared topic, in the order in which they run."""
     found: list[tuple[Data | None, list[Case]]] = [
         (Data(size, codec), [_read_case(label, Data(size, codec), sink) for sink in SINKS])
         for label, size in SIZES.items()
@@ -138,7 +138,7 @@ def sections() -> list[tuple[Data | None, list[Case]]]:
 
 
 def fill(peer: Peer, data: Data, plan: Plan) -> None:
-    """The same records for every peer, with a key each."""
+    """Write the same keyed records to every peer."""
     tools.create_topic(peer.broker, data.topic, PARTITIONS)
     producer = Producer(
         {
@@ -169,7 +169,7 @@ def fill(peer: Peer, data: Data, plan: Plan) -> None:
 
 
 def _values(size: int, count: int = 1009) -> list[bytes]:
-    """Letters of which half repeat from value to value, as field names do."""
+    """Return values of which half repeats, as field names do."""
     chooser = random.Random(size)
     fixed = bytes(chooser.choices(b"abcdefghijklmnopqrstuvwxyz", k=size // 2))
     rest = size - len(fixed)
@@ -228,7 +228,7 @@ def _write_case(label: str, size: int, codec: str) -> Case:
 
 
 def _written(spark: SparkSession, records: int, size: int) -> DataFrame:
-    """Rows to write, in memory, so that making them is in no figure."""
+    """Return rows to write, in memory, so that no figure includes their creation."""
     text = f"repeat(sha2(cast(id % 1009 as string), 256), {size // 64 + 1})"
     value = f"cast(substring({text}, 1, {size}) as binary)"
     frame = spark.range(records, numPartitions=PARTITIONS).selectExpr(
@@ -239,7 +239,7 @@ def _written(spark: SparkSession, records: int, size: int) -> DataFrame:
 
 
 def _latency(peer: Peer, plan: Plan) -> list[Figure]:
-    """A stream that copies each record as soon as it can, while records come one by one."""
+    """Measure a stream that copies each record at once, while records arrive one by one."""
     source = tools.create_topic(peer.broker, f"latency-in-{time.monotonic_ns()}", 1)
     target = tools.create_topic(peer.broker, f"latency-out-{time.monotonic_ns()}", 1)
     checkpoint = tempfile.mkdtemp(prefix="bench-spark-")
@@ -278,7 +278,7 @@ def _latency(peer: Peer, plan: Plan) -> list[Figure]:
 def _travel_times(
     servers: str, source: str, target: str, seconds: float, rate: float
 ) -> list[float]:
-    """Seconds from sending each record to reading its copy, as a read-committed reader sees it."""
+    """Return the seconds from sending each record to a read-committed read of its copy."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": 0})
     consumer = Consumer(
         {

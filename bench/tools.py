@@ -1,8 +1,8 @@
-"""Runs the load tools, each in its own process and the same for every broker, and reads what they
-print.
+"""Runs the load tools, each in its own process and the same for every broker, and parses their
+output.
 
-Kafka's ProducerPerformance and ConsumerPerformance, kcat, and the small programs in load/ and
-java/. Every run is bounded in time.
+The tools are Kafka's ProducerPerformance and ConsumerPerformance, kcat, and the programs in load/
+and java/. Every run has a time limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLIENT_JVM = ["java", "-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMill
 
 @dataclass(slots=True, frozen=True)
 class Throughput:
-    """What a tool moved, and how fast it says it was."""
+    """The records of a tool and its reported speed."""
 
     records: int
     records_per_second: float
@@ -38,7 +38,7 @@ class Throughput:
 
 
 def run(command: list[str]) -> str:
-    """The standard output of a tool; its complaint, if it fails, is the error."""
+    """Run a tool and return its standard output. If it fails, the error has its message."""
     done = subprocess.run(
         command,
         capture_output=True,
@@ -59,13 +59,13 @@ def java(name: str, *arguments: str) -> str:
 
 
 def program(name: str, broker: Target, **options: Any) -> list[str]:
-    """The command that runs a program of load/."""
+    """Return the command that runs a program of load/."""
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
     return [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
 
 
 def python(name: str, broker: Target, **options: Any) -> dict[str, Any]:
-    """Runs a program of load/, and returns the JSON it printed."""
+    """Run a program of load/ and return the JSON that it printed."""
     command = program(name, broker, **options)
     answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
     return answer
@@ -80,7 +80,7 @@ def create_topic(broker: Target, name: str, partitions: int) -> str:
                 30
             )
         except confluent_kafka.KafkaException:
-            # A broker that has only just begun to listen may not be ready for this.
+            # A broker that has just started to listen may not be ready for this.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
@@ -103,9 +103,9 @@ def producer_performance(
     warm_up_share: float = 0.2,
     **properties: Any,
 ) -> tuple[Throughput, dict[str, float]]:
-    """Kafka's ProducerPerformance: throughput, and latency percentiles in whole milliseconds.
+    """Run Kafka's ProducerPerformance for throughput and latency percentiles in milliseconds.
 
-    The first share of the records warms its JVM up and is in no figure but the number sent.
+    The first share of the records warms up its JVM and counts only in the number sent.
     """
     warm_up = ("--warmup-records", str(int(records * warm_up_share)))
     load = producer_load(broker, topic, records, size, rate, **properties)
@@ -115,7 +115,7 @@ def producer_performance(
 def producer_load(
     broker: Target, topic: str, records: int, size: int, rate: int = -1, **properties: Any
 ) -> list[str]:
-    """The command that runs Kafka's ProducerPerformance."""
+    """Return the command that runs Kafka's ProducerPerformance."""
     given = {"bootstrap.servers": broker.bootstrap, **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
     return [
@@ -126,7 +126,7 @@ def producer_load(
 
 
 def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, float]]:
-    """Reads the closing line: `N records ..., R records/sec (M MB/sec), ..., P ms 50th, ...`."""
+    """Parse the last line: `N records ..., R records/sec (M MB/sec), ..., P ms 50th, ...`."""
     line = next(one for one in reversed(printed.splitlines()) if " ms 50th" in one)
     parts = line.split(", ")
     rate, _, rest = parts[1].partition(" records/sec (")
@@ -140,7 +140,7 @@ def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, floa
 
 
 def consumer_performance(broker: Target, topic: str, records: int) -> Throughput:
-    """Kafka's ConsumerPerformance, which needs consumer groups. The time to join is left out."""
+    """Run Kafka's ConsumerPerformance, which needs consumer groups. The join is not included."""
     printed = java(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--num-records", str(records)),
@@ -151,7 +151,7 @@ def consumer_performance(broker: Target, topic: str, records: int) -> Throughput
 
 
 def assigned_consumer(broker: Target, topic: str, partitions: int, records: int) -> Throughput:
-    """The Java consumer on assigned partitions."""
+    """Run the Java consumer on assigned partitions."""
     program = str(REPOSITORY / "bench" / "java" / "AssignedConsumer.java")
     printed = java(program, broker.bootstrap, topic, str(partitions), str(records))
     return to_throughput(json.loads(printed.splitlines()[-1]), records)
@@ -198,7 +198,7 @@ def to_throughput(found: dict[str, Any], expected: int) -> Throughput:
 def kcat_producer(
     broker: Target, topic: str, records: int, size: int, codec: str, acks: str = "1"
 ) -> Throughput:
-    """kcat sending the lines of a file, from its start to its end."""
+    """Run kcat, which sends the lines of a file, and return its duration."""
     with tempfile.NamedTemporaryFile() as lines:
         write_lines(Path(lines.name), records, size)
         begin = time.monotonic()
@@ -213,7 +213,7 @@ def kcat_producer(
 
 
 def write_lines(path: Path, records: int, size: int) -> None:
-    """Random letters, as ProducerPerformance sends; they repeat too far apart for a codec."""
+    """Write lines of random letters, as ProducerPerformance sends them, which do not compress."""
     letters = random.Random(1).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=LINES_BYTES)
     count = LINES_BYTES // size
     some = b"".join(bytes(letters[i * size : (i + 1) * size]) + b"\n" for i in range(count))

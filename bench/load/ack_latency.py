@@ -1,4 +1,4 @@
-"""A librdkafka program: the time from when a record is due to its acknowledgement, at a fixed rate.
+"""A librdkafka program: the time from a record's due time to its acknowledgement, at a fixed rate.
 
 Prints one JSON line: percentiles in milliseconds, without the first seconds.
 """

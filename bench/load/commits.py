@@ -1,8 +1,8 @@
-"""Commits of offsets at a fixed rate, by groups without members, until SIGTERM.
+"""Commits offsets at a fixed rate, for groups without members, until SIGTERM.
 
-Each commit is of one partition. They are sent on a schedule that does not wait for answers. Prints
-"ready" when the first was answered, and at the end one JSON line: commits answered, per second, the
-CPU seconds that this program took for them, and percentiles of their latency in milliseconds.
+Each commit has one partition. The schedule does not wait for responses. The program prints "ready"
+after the first response, and at the end one JSON line: commits, commits per second, the CPU seconds
+of this program, and latency percentiles in milliseconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from millstream.wire.messages.offset_commit import OffsetCommitRequest
 GROUPS = 100
 CONNECTIONS = 4
 TICK_SECONDS = 0.005
-#: The last version that names topics rather than giving their ids.
+#: The last version with topic names instead of topic ids.
 BY_NAME = 9
 PARTITIONS = 10
 
@@ -59,7 +59,7 @@ class Storm:
         self.latencies_ns.append(time.monotonic_ns() - due_ns)
 
     async def keep_up(self, rate: int, ended: asyncio.Event) -> float:
-        """Send what is due, tick by tick; the seconds that it went on."""
+        """Send due commits at each tick. Return the duration in seconds."""
         begin = time.monotonic()
         tick = sent = 0
         while not ended.is_set():

@@ -1,5 +1,7 @@
-"""A connection for load programs that need thousands of clients in one process: any request of
-`millstream.wire` out, its answer as a future."""
+"""An asyncio connection for load programs with thousands of clients in one process.
+
+It sends any request of `millstream.wire` and returns the response as a future.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _LENGTH = struct.Struct(">i")
 
 
 class Connection(asyncio.Protocol):
-    """Requests may be pipelined. Everything unanswered fails when the broker hangs up."""
+    """A connection with pipelined requests. Pending ones fail if the broker closes it."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
@@ -78,7 +80,7 @@ class Connection(asyncio.Protocol):
 
 
 async def find_coordinator(bootstrap: str, group: str) -> None:
-    """Ask until there is one: the first to ask has the offsets topic made."""
+    """Look up the coordinator, with retries: the first request creates the offsets topic."""
     connection = await Connection.open(bootstrap)
     async with asyncio.timeout(FIND_SECONDS_MAX):
         while True:

@@ -1,8 +1,8 @@
-"""A librdkafka program: the time from when a record is due until a consumer in another process
-has it.
+"""A librdkafka program: the time from a record's due time until a consumer in another process
+receives it.
 
-The consumer reads an assigned partition with default fetch settings. Both processes read the
-machine's one monotonic clock. Prints one JSON line: percentiles in milliseconds, without the
+The consumer reads an assigned partition with default fetch settings. Both processes use the
+machine's monotonic clock. Prints one JSON line: percentiles in milliseconds, without the
 first seconds.
 """
 
@@ -24,7 +24,7 @@ WAIT_SECONDS_MAX = 60.0
 
 
 def consume(options: argparse.Namespace) -> None:
-    """Says "ready", then reads until the record whose stamp is zero; prints the percentiles."""
+    """Print "ready", read until the record with timestamp 0, and print the percentiles."""
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": options.bootstrap,

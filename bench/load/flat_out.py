@@ -1,5 +1,4 @@
-"""A librdkafka program: as many records as the producer of `ack_latency` can send when it need not
-wait for a moment.
+"""A librdkafka program: the maximum rate of the producer of `ack_latency`, without a schedule.
 
 Prints one JSON line: records, seconds from the first to the last acknowledgement.
 """
@@ -27,7 +26,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
     settings = producer_settings(options.bootstrap, options.acks)
-    # Else seconds of work would pile up in it.
+    # Without this limit seconds of work would queue up.
     settings["queue.buffering.max.messages"] = 20 * BURST
     producer = confluent_kafka.Producer(settings)
     payload = bytes(options.size)

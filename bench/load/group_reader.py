@@ -1,6 +1,6 @@
-"""A librdkafka program: a member of a group that notes when each record arrives, until SIGTERM.
+"""A librdkafka program: a group member that records the arrival of each record, until SIGTERM.
 
-Writes a JSON line whenever its partitions change, {"owned": [...]}, and at the end one with all
+It writes a JSON line whenever its partitions change, {"owned": [...]}, and at the end one with all
 arrivals: {"arrivals": [[partition, nanoseconds of the machine's monotonic clock], ...]}.
 """
 
@@ -14,7 +14,7 @@ import time
 
 import confluent_kafka
 
-#: What makes a member one of each kind; everything else is as clients have it by default.
+#: The settings of each kind of member; all others are librdkafka's defaults.
 KINDS = {
     "eager": {"partition.assignment.strategy": "range"},
     "cooperative": {"partition.assignment.strategy": "cooperative-sticky"},

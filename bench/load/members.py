@@ -1,7 +1,7 @@
-"""Very many live members of groups in one process, half of each protocol, that only heartbeat.
+"""Many group members in one process that only send heartbeats, half of them of each protocol.
 
-Prints "ready" when all have their assignments, then beats until SIGTERM; then one JSON line:
-members, heartbeats and how many members had to join again since it was ready.
+The program prints "ready" once all have an assignment, and sends heartbeats until SIGTERM. Then it
+prints one JSON line: members, heartbeats, and members that had to rejoin.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.schema import encode_prefixed
 
-#: What clients do when nobody says otherwise.
+#: The defaults of clients.
 SESSION_MS = 45_000
 REBALANCE_MS = 300_000
 HEARTBEAT_SECONDS = 3.0
@@ -41,7 +41,7 @@ class Counts:
 
 
 class ClassicMember:
-    """JoinGroup, SyncGroup and heartbeats; whoever leads assigns nothing to anybody."""
+    """A member of the classic protocol; the group's leader assigns no partitions."""
 
     def __init__(self, connection: Connection, group: str, topic: str, counts: Counts) -> None:
         self._connection = connection
@@ -92,7 +92,7 @@ class ClassicMember:
         )
 
     async def beat(self) -> float:
-        """One heartbeat; the seconds to the next."""
+        """Send one heartbeat. Return the seconds to the next."""
         request = HeartbeatRequest(
             group_id=self._group, generation_id=self._generation, member_id=self._member_id
         )
@@ -106,7 +106,7 @@ class ClassicMember:
 
 
 class ConsumerMember:
-    """ConsumerGroupHeartbeat; takes what it is assigned and gives up what it is told to."""
+    """A member of the consumer protocol, which accepts and revokes partitions as assigned."""
 
     def __init__(self, connection: Connection, group: str, topic: str, counts: Counts) -> None:
         self._connection = connection
@@ -122,7 +122,7 @@ class ConsumerMember:
         self._counts.joins += 1
 
     async def beat(self) -> float:
-        """One heartbeat, and another one if it must be told what became of the assignment."""
+        """Send one heartbeat, and a second one if the assignment must be acknowledged."""
         answer = await self._connection.call(self._request(), 1)
         _check("ConsumerGroupHeartbeat", answer.error_code)
         self._counts.heartbeats += 1
@@ -178,7 +178,7 @@ async def run(options: argparse.Namespace) -> None:
     before = Counts(counts.heartbeats, counts.joins)
     tasks = [asyncio.create_task(live(member)) for member in members]
     waiting = asyncio.create_task(ended.wait())
-    # A member that fails ends it all.
+    # The failure of one member ends the program.
     done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
     for task in done:
         task.result()

@@ -1,12 +1,11 @@
-"""Sends records at a fixed rate, on a schedule that does not wait for answers.
+"""Sends records at a fixed rate, on a schedule that does not wait for responses.
 
-Latency counts from the moment a record was due, so a stall shows in every record it delays. Only
-what the machine oversleeps is left out: a record that became due while its sender was free and
-asleep is due when the sender wakes, which on a virtual machine can be ten milliseconds after it
-asked to. Records are due in ticks of a millisecond or more, several at a tick when the rate asks
-for it: the sender must not need a core of its own on a small machine. For the same reason it
-sleeps until a record is due, and a thread that blocks in `poll` serves the callbacks: `poll` counts
-in whole milliseconds, so that one told to wait for less spins.
+Latency counts from a record's due time, so a stall shows in every record that it delays. Only the
+oversleep of the machine is left out: a record that became due while its idle sender slept is due
+when the sender wakes. On a virtual machine that can be ten milliseconds late. Records are due in
+ticks of at least a millisecond, several per tick at high rates, so that the sender needs no core of
+its own. For the same reason it sleeps until a record is due, and a thread that blocks in `poll`
+serves the callbacks: `poll` counts whole milliseconds, so that a shorter wait would spin.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def percentile(ordered: list[int], fraction: float) -> int:
 
 
 def summary(latencies_ns: list[int]) -> dict[str, float]:
-    """Percentiles in milliseconds."""
+    """Return percentiles in milliseconds."""
     ordered = sorted(latencies_ns)
     found = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
     return {name: percentile(ordered, fraction) / 1e6 for name, fraction in found.items()}
@@ -35,9 +34,9 @@ def summary(latencies_ns: list[int]) -> dict[str, float]:
 def send(
     producer: Any, rate: int, seconds: float, produce: Callable[[int], None]
 ) -> tuple[int, int]:
-    """Calls `produce(due_ns)` for each record when it is due, serving callbacks meanwhile.
+    """Call `produce(due_ns)` for each record when it is due, and serve callbacks meanwhile.
 
-    Returns how many were sent and by how much the sender itself was late at worst, in nanoseconds.
+    Return the number of records and the largest delay of the sender in nanoseconds.
     """
     tick_ns = max(TICK_NS_MIN, 1_000_000_000 // rate)
     records_per_tick = max(1, rate * tick_ns // 1_000_000_000)

@@ -1,5 +1,5 @@
-"""A librdkafka program: records to all partitions of a topic in turn, at a fixed rate, until it is
-ended."""
+"""A librdkafka program: sends records to all partitions of a topic in turn, at a fixed rate, until
+it is ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A librdkafka program: as many one-record requests as one connection carries, many in flight.
+"""A librdkafka program: the maximum rate of one-record requests on one connection, pipelined.
 
 Prints one JSON line: requests, seconds from the first to the last acknowledgement.
 """

@@ -1,7 +1,7 @@
 """A librdkafka program: transactions of a fixed number of records, one after the other.
 
-A commit's latency is that of EndTxn: all records are acknowledged before it is called. The rate is
-of everything, from the first begin to the last commit. Prints one JSON line: records, seconds, and
+A commit's latency is that of EndTxn: all records are acknowledged before. The rate covers the time
+from the first begin to the last commit. Prints one JSON line: records, seconds, and
 percentiles of the commits in milliseconds, without the first seconds.
 """
 
@@ -28,7 +28,7 @@ class Loop:
         self.commit_ns: list[int] = []
 
     def run(self, seconds: float) -> int:
-        """Transactions until the time is over; returns how many. Keeps how long commits took."""
+        """Run transactions until the time is over. Return their number; record commit times."""
         transactions = 0
         self.commit_ns = []
         deadline = time.monotonic() + seconds

@@ -25,7 +25,7 @@ _BETWEEN = {
 
 
 def batch_of(*records: tuple[float, bytes | None], **fields: Any) -> bytearray:
-    """`records`: how many hours from now each is, or None for no timestamp, and its key."""
+    """Build a batch. Each record has its hours from now (None: no timestamp) and its key."""
     now_ms = time.time_ns() // 1_000_000
     return build_batch(
         [
@@ -37,15 +37,17 @@ def batch_of(*records: tuple[float, bytes | None], **fields: Any) -> bytearray:
 
 
 def patched(batch: bytearray, position: int, layout: str, value: int) -> bytearray:
-    """`batch` with a header field overwritten, and a CRC that fits."""
+    """Return `batch` with one header field overwritten and a correct CRC."""
     struct.pack_into(layout, batch, position, value)
     stamp_crc(batch, 0, len(batch))
     return batch
 
 
 class Case(NamedTuple):
-    """A batch for a topic with `configs`, and the indexes of its bad records. `error`: whether the
-    batch is rejected."""
+    """A batch for a topic with `configs`, and the indexes of its bad records.
+
+    `error` says whether the batch is rejected.
+    """
 
     configs: Mapping[str, object]
     make: Callable[[], bytearray]
@@ -71,7 +73,7 @@ def _later_in_the_header() -> bytearray:
 
 
 def _with_offsets(*offsets: int) -> bytearray:
-    """A batch whose records have other offset deltas than its header says."""
+    """Build a batch whose records have other offset deltas than its header."""
     batch = batch_of(*[(0, KEY)] * len(offsets))
     (base_timestamp,) = struct.unpack_from(">q", batch, 27)
     records = [Record(offset, base_timestamp, KEY, b"v", []) for offset in offsets]
@@ -81,7 +83,7 @@ def _with_offsets(*offsets: int) -> bytearray:
 
 _INVALID_RECORD, _INVALID_TIMESTAMP = "INVALID_RECORD", "INVALID_TIMESTAMP"
 
-#: What Apache Kafka rejects or accepts, and Millstream in the same way.
+#: Batches that Apache Kafka rejects or accepts; Millstream must do the same.
 CASES = {
     "one without a key": Case(
         COMPACTED, lambda: batch_of((0, KEY), (0, None), (0, KEY)), (1,), _INVALID_RECORD

@@ -6,8 +6,8 @@
             brokers.create_topic("t", partitions=12)
 
 On three brokers every topic has three replicas and needs two of them in sync: topics that a test
-or a client creates, and the internal ones. The test is skipped, with the reason, where etcd could
-not be installed.
+or a client creates, and the internal ones. The test is skipped, with the reason, where etcd cannot
+be installed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.metadata import MetadataRequest
 
-#: How tests are called that run on so many brokers.
+#: The names of test parameters by number of brokers.
 COUNT_NAMES: Final = {1: "one broker", 3: "three brokers"}
-#: Values of a parameter that says how many brokers there are.
+#: Parameters for tests that take the number of brokers.
 ONE: Final = pytest.param(1, id=COUNT_NAMES[1])
 THREE: Final = pytest.param(3, id=COUNT_NAMES[3])
-#: For tests that `make test` leaves to the soak.
+#: The same for tests that only the soak runs.
 ONE_IN_SOAK: Final = pytest.param(1, id=COUNT_NAMES[1], marks=pytest.mark.soak)
 THREE_IN_SOAK: Final = pytest.param(3, id=COUNT_NAMES[3], marks=pytest.mark.soak)
 
@@ -42,7 +42,7 @@ REPLICATED: Final[Mapping[str, object]] = {
     "transaction.state.log.replication.factor": 3,
     "transaction.state.log.min.isr": 2,
 }
-#: Settings for tests that wait for groups: they settle soon, and have few internal partitions.
+#: Settings for tests that wait for groups: short rebalances and few internal partitions.
 QUICK_GROUPS: Final[Mapping[str, object]] = {
     "group.initial.rebalance.delay.ms": 0,
     "group.consumer.heartbeat.interval.ms": 500,
@@ -75,7 +75,7 @@ class Brokers:
         return ",".join(broker.bootstrap for broker in self)
 
     def kill(self, node_id: int) -> None:
-        """`kill -9`."""
+        """Send SIGKILL to a broker."""
         self._processes[node_id].kill()
 
     def start(self, node_id: int) -> None:
@@ -97,7 +97,7 @@ class Brokers:
     # Requests
 
     def client(self) -> RawClient:
-        """A connection to the first broker that runs."""
+        """Return a connection to the first running broker."""
         broker = next(each for each in self if each.is_alive())
         return RawClient(broker.host, broker.port)
 
@@ -109,7 +109,7 @@ class Brokers:
             client.create_topic(name, partitions, configs, len(self))
 
     def leader_id(self, topic: str, partition: int = 0) -> int:
-        """The node id of the partition's leader, as soon as a running broker is that."""
+        """Return the node id of a partition's leader, once a running broker leads it."""
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False
         )
@@ -128,11 +128,11 @@ class Brokers:
         return found[0]
 
     def leader(self, topic: str, partition: int = 0) -> RawClient:
-        """A connection to the partition's leader."""
+        """Return a connection to a partition's leader."""
         return self._connection(self.leader_id(topic, partition))
 
     def coordinator(self, key: str, key_type: int) -> int:
-        """The node id of the coordinator of a group or a transactional id."""
+        """Return the node id of the coordinator of a group or a transactional id."""
         request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
         found: list[int] = []
 
@@ -147,7 +147,7 @@ class Brokers:
         return found[0]
 
     def coordinator_client(self, key: str, key_type: int) -> RawClient:
-        """A connection to the coordinator of a group or a transactional id."""
+        """Return a connection to the coordinator of a group or a transactional id."""
         return self._connection(self.coordinator(key, key_type))
 
     def wait_until_in_sync(self, topic: str) -> None:
@@ -173,15 +173,15 @@ class Brokers:
 
         wait_until(is_in_sync, f"all replicas of {topic} to be in sync")
 
-    def wait_until_acquainted(self) -> None:
-        """Return when every broker knows all others, so that topics can have all replicas."""
+    def wait_until_registered(self) -> None:
+        """Return when every broker knows all others, so that topics can have replicas on all."""
 
-        def is_acquainted(broker: BrokerProcess) -> bool:
+        def is_registered(broker: BrokerProcess) -> bool:
             with RawClient(broker.host, broker.port) as client:
                 return len(client.call(MetadataRequest(topics=[])).brokers) == len(self)
 
         for broker in self:
-            wait_until(lambda: is_acquainted(broker), "the brokers to know each other")  # noqa: B023
+            wait_until(lambda: is_registered(broker), "all brokers to be registered")  # noqa: B023
 
     def _connection(self, node_id: int) -> RawClient:
         broker = self._processes[node_id]
@@ -192,12 +192,12 @@ class Brokers:
 def started(
     folder: Path, count: int, settings: Mapping[str, object] | None = None
 ) -> Iterator[Brokers]:
-    """`count` brokers with their data in `folder`; they are killed in the end."""
+    """Run `count` brokers with their data in `folder`; kill them at the end."""
     if count == 1:
         with BrokerProcess(folder, settings) as broker:
             yield Brokers({1: broker})
     else:
         with ProcessCluster(folder, count, {**(settings or {}), **REPLICATED}) as cluster:
             brokers = Brokers({number: cluster[number] for number in range(1, count + 1)})
-            brokers.wait_until_acquainted()
+            brokers.wait_until_registered()
             yield brokers

@@ -1,16 +1,16 @@
-"""Searches a history of transactions for what must never happen, as Jepsen's Kafka workload does.
+"""Searches a history of transactions for anomalies, as Jepsen's Kafka workload does.
 
-Pure: a list of operations in, a list of anomalies out; the order of the list says nothing. The
-checks know what Kafka promises and no more:
+Pure: it turns a list of operations into a list of anomalies. The order of the list has no meaning.
+The checks assume only what Kafka guarantees:
 
-- A partition is a log: an offset holds one value for ever, a value is at one offset.
+- A partition is a log: an offset always holds the same value, and a value has one offset.
 - A transaction is visible as a whole or not at all, but not at one moment: its partitions may
-  become visible one after the other. Nothing is said about what a poll has *not yet* seen.
-- An offset of which nobody saw anything may hold a marker, or a record of an aborted transaction.
-- Outcomes that nobody knows (INFO) may turn out either way, but only one way.
+  become visible one after the other. A poll may lack records that it will return later.
+- An offset that no reader returned may hold a marker or a record of an aborted transaction.
+- An unknown outcome (INFO) may turn out either way, but only one way.
 
-A history says more, the more its readers see: somebody must read each partition from its start,
-and `Poll.ends` must tell at last that nothing is left.
+The checks find more the more readers see: a reader must read each partition from its start, and the
+last `Poll.ends` must confirm that nothing is left.
 """
 
 from __future__ import annotations
@@ -58,24 +58,24 @@ class Anomaly(NamedTuple):
 
 
 class Facts:
-    """What all operations together tell about the logs. Built once, then only read."""
+    """The facts about the logs that follow from all operations. Built once, then only read."""
 
     def __init__(self, history: Iterable[Operation]) -> None:
         self.history = sorted(history, key=lambda operation: operation.begin_ns)
         self.writers: dict[str, Operation] = {}
-        #: By partition and offset: every value that anybody was told is there.
+        #: By partition and offset: every value that a client saw or was acknowledged there.
         self.values: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        #: By value: where it is, as (partition, offset). More than one is a duplicate.
+        #: By value: its (partition, offset) pairs. More than one is a duplicate.
         self.places: dict[str, set[tuple[str, int]]] = defaultdict(set)
-        #: By value: when the first committed reader is known to have had it.
+        #: By value: when the first committed reader had returned it.
         self.visible_since_ns: dict[str, int] = {}
-        #: By partition: committed readers have passed everything below.
+        #: By partition: committed readers have read everything below this offset.
         self.covered: dict[str, int] = defaultdict(int)
-        #: By partition: the last time from which on somebody read to the end of the log.
+        #: By partition: the start of the last operation that read to the end of the log.
         self.ends_since_ns: dict[str, int] = defaultdict(lambda: _NEVER)
         for operation in self.history:
             self._learn(operation)
-        #: By partition: the offsets that a committed, or any, reader must not pass over.
+        #: By partition: the offsets that a committed reader, or any reader, must not skip.
         self.committed_order = self._order(committed=True)
         self.whole_order = self._order(committed=False)
 
@@ -92,7 +92,7 @@ class Facts:
                     pass
 
     def _learn_poll(self, operation: Operation, poll: Poll) -> None:
-        # What a process saw before it died was seen when it began, or later.
+        # A process that died saw its records at or after the start of its operation.
         seen_ns = operation.begin_ns if operation.end_ns is None else operation.end_ns
         for partition, records in poll.seen.items():
             for offset, value in ((record.offset, record.value) for record in records):
@@ -123,15 +123,16 @@ class Facts:
         }
 
     def offset_of(self, send: Send) -> int | None:
-        """As the broker told the sender, or a reader."""
+        """Return the offset that the sender or a reader was given."""
         if send.offset is not None:
             return send.offset
         found = [offset for where, offset in self.places[send.value] if where == send.partition]
         return min(found, default=None)
 
     def is_missing(self, send: Send, committed_ns: int | None) -> bool:
-        """Whether committed readers should have seen it, and none did, given that its transaction
-        was committed, and known to be at `committed_ns`."""
+        """Whether no committed reader returned a value that it should have.
+
+        Its transaction is known to be committed at `committed_ns`."""
         if send.value in self.visible_since_ns:
             return False
         if send.offset is not None and send.offset < self.covered[send.partition]:
@@ -140,13 +141,13 @@ class Facts:
 
 
 def check(history: Iterable[Operation]) -> list[Anomaly]:
-    """Every anomaly that the history shows; none is what should be found."""
+    """Return all anomalies of a history."""
     facts = Facts(history)
     return [anomaly for search in _SEARCHES for anomaly in search(facts)]
 
 
 def explain(anomalies: Sequence[Anomaly], lines_max: int = 20) -> str:
-    """For a failing test."""
+    """Return the anomalies as text for a failing test."""
     lines = [str(anomaly) for anomaly in anomalies[:lines_max]]
     if len(anomalies) > lines_max:
         lines.append(f"... and {len(anomalies) - lines_max} more")
@@ -171,8 +172,11 @@ def _duplicates(facts: Facts) -> Iterator[Anomaly]:
 
 
 class _Sent(NamedTuple):
-    """What one operation sent to one partition, in its order. `first` can not have been appended
-    before the operation began, nor `last_acknowledged` (if any) after it ended."""
+    """The records that one operation sent to one partition, in order.
+
+    `first` was not appended before the operation began, nor `last_acknowledged` (if any) after it
+    ended.
+    """
 
     operation: Operation
     offsets: list[int]
@@ -184,7 +188,7 @@ class _Sent(NamedTuple):
 
 
 def _nonmonotonic_sends(facts: Facts) -> Iterator[Anomaly]:
-    """A log grows at its end: what was sent after another operation's end comes after it."""
+    """Find records that were sent after another operation ended but have lower offsets."""
     by_partition: dict[str, list[_Sent]] = defaultdict(list)
     for operation in facts.history:
         for partition, sent in _sent_by(facts, operation).items():
@@ -213,7 +217,7 @@ def _sent_by(facts: Facts, operation: Operation) -> dict[str, _Sent]:
 
 
 def _sends_before_earlier(partition: str, sends: list[_Sent]) -> Iterator[Anomaly]:
-    """`sends` by their operations' beginnings."""
+    """Sort `sends` by the start of their operations."""
     running: list[tuple[int, int, str]] = []
     last = (_NEVER, "")
     for sent in sends:
@@ -274,7 +278,7 @@ def _reads(operation: Operation) -> Iterator[tuple[str, str, bool]]:
 
 
 def _circular_reads(facts: Facts) -> Iterator[Anomaly]:
-    """Each committed transaction comes after those whose records it read."""
+    """Find cycles: a committed transaction comes after those whose records it read."""
     graph: dict[str, set[str]] = defaultdict(set)
     for operation in facts.history:
         if operation.outcome is Outcome.OK:
@@ -319,11 +323,11 @@ def _unsteady_polls(facts: Facts) -> Iterator[Anomaly]:
 
 
 class _Reader:
-    """One process, followed from poll to poll."""
+    """The reads of one process across its polls."""
 
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        #: By partition: the offset it got last, and in which operation.
+        #: By partition: the last offset and the operation that returned it.
         self._last: dict[str, tuple[int, Operation]] = {}
 
     def follow(self, operation: Operation) -> Iterator[Anomaly]:
@@ -338,7 +342,7 @@ class _Reader:
                 case Send():
                     pass
         if operation.outcome is not Outcome.OK:
-            # Whoever gives a transaction up may go on behind what it read, or read it again.
+            # A reader that aborts its transaction may continue after its records, or reread them.
             self._forget(touched)
 
     def _forget(self, partitions: Iterable[str]) -> None:

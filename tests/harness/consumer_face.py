@@ -1,4 +1,4 @@
-"""Both consumers behind the same plain calls, for a test that makes its own time and threads."""
+"""Both consumers behind the same blocking calls, for a test that controls time and threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from millstream.client.consumer import async_consumer
 
 
 class SyncFace:
-    """The consumer as plain calls."""
+    """The blocking consumer."""
 
     def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
         self.consumer: Any = make()
@@ -25,7 +25,7 @@ class SyncFace:
         return getattr(self.consumer, method)(*arguments, **keywords)
 
     def next(self) -> Record:
-        """The next record of the loop that is under way."""
+        """Return the next record of the current iteration."""
         self._walk = self._walk or iter(self.consumer)
         try:
             return next(self._walk)
@@ -44,8 +44,10 @@ class SyncFace:
 
 
 class AsyncFace:
-    """The same of an `AsyncConsumer`, on a loop that runs only during calls. Its thread is played
-    by an executor that runs a call at once, or when it is told."""
+    """An `AsyncConsumer` on a loop that runs only during calls.
+
+    An executor that runs a call at once, or on demand, replaces its thread.
+    """
 
     def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
         self._loop = asyncio.new_event_loop()
@@ -80,7 +82,7 @@ class AsyncFace:
             self._walk = None
 
     def cancelled_poll(self, count: int, *, is_done_before: bool) -> Any:
-        """A poll that is cancelled before or after the thread was done; its records, if any."""
+        """Cancel a poll before or after its thread is done. Return its records, if any."""
 
         async def main() -> Any:
             self.thread.is_held = True

@@ -1,11 +1,10 @@
-"""A supervisor that makes any of its tasks raise, wherever the task happens to wait.
+"""A supervisor that makes any of its tasks raise an error at its current await.
 
     supervisor = FaultSupervisor()
     ...
     supervisor.interrupt(supervisor.tasks[0], RuntimeError("injected"))
 
-The error comes out of what the task waits for at that moment, and passes through the task's own
-handlers on its way, as any other error would.
+The awaited call raises the error, which passes through the task's own handlers like any other.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from millstream.env.supervisor import Policy, SupervisedTask, Supervisor, Work
 
 
 class _Fault:
-    """What one task is to raise next, if anything."""
+    """The error that one task raises next, if any."""
 
     __slots__ = ("error",)
 
@@ -33,7 +32,7 @@ class _Fault:
 
 
 class FaultSupervisor(Supervisor):
-    """See the module's text."""
+    """Supervises tasks and injects errors into them."""
 
     __slots__ = ("_faults",)
 
@@ -62,7 +61,7 @@ class FaultSupervisor(Supervisor):
         return entry
 
     def interrupt(self, entry: SupervisedTask, error: Exception) -> None:
-        """Have the task raise `error` out of what it waits for."""
+        """Raise `error` in the task at its current await."""
         self._faults[entry].error = error
         entry.cancel()
 
@@ -75,7 +74,7 @@ async def _run(work: Work, fault: _Fault) -> None:
 def _interruptible(
     coroutine: Coroutine[Any, Any, None], fault: _Fault
 ) -> Generator[Any, Any, None]:
-    """Drive a coroutine; a cancellation that `fault` has asked for becomes its error."""
+    """Run a coroutine; a cancellation that `fault` requested becomes its error."""
     task = asyncio.current_task()
     assert task is not None
     error: BaseException | None = None

@@ -1,18 +1,17 @@
-"""What clients did and saw, written down while they run: the input of `harness.checker`.
+"""The history of what clients did and saw, recorded while they run: the input of `harness.checker`.
 
-A history is a list of operations. An operation is what one process did from an invocation to its
-completion: a transaction, a poll, or both. Values are unique: each is sent once, by one operation,
-so that whoever sees one knows where it came from.
+A history is a list of operations. An operation spans the invocation and completion of a
+transaction, a poll, or both, in one process. Values are unique: one operation sends each value
+once, so that a value identifies its sender.
 
-On disk a history is JSON lines, one event a line, and each process writes its own file. A process
-that is killed leaves an invocation without a completion: an operation of unknown outcome, with the
-steps that it had planned.
+On disk a history is JSON lines, one event per line, and each process writes its own file. A killed
+process leaves an invocation without a completion: an operation of unknown outcome, with its planned
+steps.
 
     {"process": "writer-1", "number": 7, "type": "invoke", "time_ns": 120, "steps": [...]}
     {"process": "writer-1", "number": 7, "type": "ok", "time_ns": 340, "steps": [...]}
 
-Times are of one clock for all processes: the machine's monotonic one, or a simulator's. Nothing
-here knows what kind of broker the clients talk to.
+All processes use one clock: the machine's monotonic clock or the simulator's.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from msgspec.json import Decoder, Encoder
 
 
 class Outcome(StrEnum):
-    """OK: it happened, all of it. FAIL: none of it did, nor ever will. INFO: nobody knows."""
+    """OK: all of it happened. FAIL: none of it happened or will happen. INFO: unknown."""
 
     OK = "ok"
     FAIL = "fail"
@@ -37,7 +36,7 @@ class Outcome(StrEnum):
 
 
 class Send(Struct, frozen=True, tag="send", tag_field="step"):
-    """One record; `offset` where the broker told it."""
+    """One sent record; `offset` is set if it was acknowledged."""
 
     partition: str
     value: str
@@ -45,18 +44,18 @@ class Send(Struct, frozen=True, tag="send", tag_field="step"):
 
 
 class Seen(Struct, frozen=True, array_like=True):
-    """One record that a reader got."""
+    """One record that a reader returned."""
 
     offset: int
     value: str
 
 
 class Poll(Struct, frozen=True, tag="poll", tag_field="step"):
-    """Records in the order in which a reader got them, by partition.
+    """Records by partition, in the order in which a reader returned them.
 
-    `ends`: partitions of which the reader had everything, up to that offset: the end of the log at
-    some moment after the operation began, open transactions and all.
-    `group`: the operation commits these positions for that group, if it commits anything at all.
+    `ends`: partitions that the reader has read up to this offset, the end of the log at some moment
+    after the operation began, open transactions included.
+    `group`: the operation commits these positions for this group, if it commits.
     """
 
     seen: dict[str, list[Seen]]
@@ -66,7 +65,7 @@ class Poll(Struct, frozen=True, tag="poll", tag_field="step"):
 
 
 class Assign(Struct, frozen=True, tag="assign", tag_field="step"):
-    """The reader's positions in these partitions were set anew, to wherever."""
+    """The reader's positions in these partitions were reset to unknown offsets."""
 
     partitions: list[str]
 
@@ -75,7 +74,7 @@ Step: TypeAlias = Send | Poll | Assign
 
 
 class Operation(Struct, frozen=True):
-    """`end_ns` is None where no completion was written down."""
+    """One operation; `end_ns` is None without a recorded completion."""
 
     process: str
     number: int
@@ -103,7 +102,7 @@ class EventType(StrEnum):
 
 
 class Event(Struct, frozen=True):
-    """One line of a file."""
+    """One line of a history file."""
 
     process: str
     number: int
@@ -117,7 +116,7 @@ _DECODER = Decoder(Event)
 
 
 class Recorder:
-    """Writes the history of one process. What `begin` and `end` wrote outlives a killed process."""
+    """Writes the history of one process. Written events survive a kill of the process."""
 
     def __init__(self, path: Path, process: str, clock_ns: Callable[[], int]) -> None:
         self._process = process
@@ -137,7 +136,7 @@ class Recorder:
         os.close(self._file)
 
     def begin(self, planned: Iterable[Send] = ()) -> None:
-        """An operation begins. Only what is `planned` is known of it if this process dies."""
+        """Record the start of an operation with its planned steps, in case this process dies."""
         self._number += 1
         self._write(EventType.INVOKE, list(planned))
 
@@ -150,7 +149,7 @@ class Recorder:
 
 
 def operations_of(events: Iterable[Event]) -> list[Operation]:
-    """The operations in the order in which they began."""
+    """Return the operations in the order of their start."""
     begun: dict[tuple[str, int], Event] = {}
     done: list[Operation] = []
     for event in events:
@@ -170,7 +169,7 @@ def operations_of(events: Iterable[Event]) -> list[Operation]:
 
 
 def read_history(paths: Iterable[Path]) -> list[Operation]:
-    """All files together. The last line of a file may be cut off: its writer died over it."""
+    """Read all files. The last line of a file may be truncated, if its writer was killed."""
     events: list[Event] = []
     for path in paths:
         lines = path.read_bytes().split(b"\n")

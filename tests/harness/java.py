@@ -1,8 +1,7 @@
-"""Java for tests: Kafka's jars, whether they are there, and our own programs.
+"""Java for tests: Kafka's jars and the compiler for Java programs of this tree.
 
-`scripts/setup-test-tools` fetches the jars and records in `.cache/tools.json` what it could not
-get. Only what comes from Maven Central may be missing: a test that needs it is skipped with the
-reason. Our programs are compiled when a test needs them.
+`scripts/setup-test-tools` fetches the jars and records missing ones in `.cache/tools.json`. A test
+that needs missing jars is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CACHE = REPOSITORY / ".cache"
-#: Sets of jars by the names that `tools.json` gives them.
+#: Sets of jars by their names in `tools.json`.
 FOLDERS = {"jars": CACHE / "jars", "kafka-applications": CACHE / "kafka-applications"}
-#: Programs that run for seconds: a small heap, and no time spent on optimised code.
+#: For programs that run for seconds: a small heap and no optimising compiler.
 JVM = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _COMPILE_SECONDS_MAX = 120
 
@@ -49,7 +48,7 @@ def class_path(*sets: str, classes: Path | None = None) -> str:
 
 
 def compile_java(source: Path, classes: Path, *sets: str) -> None:
-    """Compile one file of ours against these sets of jars."""
+    """Compile one source file against these sets of jars."""
     subprocess.run(
         ["javac", "-cp", class_path(*sets), "-d", str(classes), str(source)],
         check=True,
@@ -58,7 +57,7 @@ def compile_java(source: Path, classes: Path, *sets: str) -> None:
 
 
 def log_to_file(folder: Path) -> str:
-    """A JVM flag: what Kafka's classes warn of goes to `kafka-warn.log` in `folder`."""
+    """Return the JVM flag that writes Kafka's warnings to `kafka-warn.log` in `folder`."""
     settings = folder / "log4j2.properties"
     settings.write_text(
         "appender.file.type = File\n"

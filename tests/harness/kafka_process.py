@@ -1,4 +1,4 @@
-"""An Apache Kafka of one node for a test: the one that benchmarks run."""
+"""A one-node Apache Kafka for tests: the one of the benchmark."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def kafka_broker() -> Iterator[Any]:
-    """It is made and not started; its `folder` has `server.properties`. Skips the test where there
-    are no jars."""
+    """Make a broker that is not started; its `folder` has `server.properties`.
+
+    Skips the test without Kafka's jars."""
     if str(_ROOT) not in sys.path:
         sys.path.append(str(_ROOT))
     from bench.brokers import JARS, Kafka
 
     if not JARS.is_dir():
-        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
+        pytest.skip("Apache Kafka's jars are missing: run scripts/setup-test-tools")
     broker = Kafka()
     try:
         yield broker

@@ -1,4 +1,4 @@
-"""What all brokers of a cluster show of the lag of groups, added up as Prometheus would see it."""
+"""The lag metrics of all brokers of a cluster, combined as Prometheus would see them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
 
 
 class Scrape:
-    """One scrape of each broker. `http_ports` are those of the brokers that run, by number."""
+    """One scrape of each running broker, by its `http_ports`."""
 
     def __init__(self, http_ports: Mapping[int, int]) -> None:
         self._samples: dict[str, list[Sample]] = {}
@@ -50,18 +50,18 @@ class Scrape:
         return found
 
     def value(self, gauge: str, place: Place) -> float:
-        """Of the one row in one of `PARTITION_GAUGES`."""
+        """Return the value of the only row of a gauge in `PARTITION_GAUGES`."""
         (sample,) = self._rows[gauge][place]
         return sample.value
 
     def of_group(self, gauge: str, group: str) -> float:
-        """A gauge of the whole group, from the one broker that shows it."""
+        """Return a gauge of a group from the only broker that exports it."""
         samples = self._samples.get(PREFIX + gauge, [])
         (found,) = [sample for sample in samples if sample.labels["group"] == group]
         return found.value
 
     def is_complete(self, places: Iterable[Place]) -> bool:
-        """Whether each of these places, and no other, has one row in each gauge."""
+        """Whether exactly these partitions have one row in each gauge."""
         wanted = dict.fromkeys(places, 1)
         return all(
             {place: len(rows) for place, rows in self._rows[gauge].items()} == wanted
@@ -70,7 +70,7 @@ class Scrape:
 
 
 class Readers:
-    """Writes records of a given age, and commits offsets of groups, as any client does."""
+    """A client that writes records of a given age and commits offsets of groups."""
 
     def __init__(self, bootstrap: str) -> None:
         config: dict[str, Any] = {"bootstrap.servers": bootstrap, "log_level": 0}
@@ -79,7 +79,7 @@ class Readers:
     def create_topic(
         self, name: str, partitions: int, replicas: int, config: Mapping[str, str] | None = None
     ) -> None:
-        """Records are kept for ten hours unless `config` says otherwise."""
+        """Create a topic with ten hours of retention unless `config` says otherwise."""
         given = {"retention.ms": str(10 * HOUR_S * 1000), **(config or {})}
         topic = NewTopic(name, partitions, replicas, config=given)
         self._admin.create_topics([topic])[name].result(60)

@@ -1,4 +1,4 @@
-"""A data folder for tests of the log layer, with a clock that stands still."""
+"""A data folder for tests of the log layer, with a fixed clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _UnsyncedFile(SystemFile):
 
 
 class UnsyncedDisk(SystemDisk):
-    """The file system without waiting for it: enough where a process dies, not the machine."""
+    """A file system without fsync: enough for tests that kill a process, not the machine."""
 
     __slots__ = ()
 
@@ -56,7 +56,7 @@ class StillClock:
 
 
 class LogHome:
-    """One folder that is opened, used, closed or abandoned, and opened again."""
+    """A data folder that a test opens, closes cleanly or uncleanly, and opens again."""
 
     partition = TopicPartition("events", 0)
     topic_id = bytes(range(16))
@@ -82,7 +82,7 @@ class LogHome:
         return log
 
     def stop(self, *, clean: bool) -> None:
-        """Unclean: as if killed, but that the lock goes."""
+        """Stop uncleanly, as if killed, but release the lock."""
         assert self.directory is not None
         self.directory.close(clean)
         self.directory = None
@@ -117,7 +117,7 @@ def append(log: PartitionLog, batch: bytearray | None = None, epoch: int = 0) ->
 
 
 def read_batches(log: PartitionLog, start: int | None = None, max_bytes: int = 700) -> list[bytes]:
-    """All batches from `start` on, by a sequential reader."""
+    """Return all batches from `start` on, read sequentially."""
     offset = log.log_start_offset if start is None else start
     batches: list[bytes] = []
     while offset < log.log_end_offset:

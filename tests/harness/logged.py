@@ -1,4 +1,4 @@
-"""What tests read in the log, whatever formatter other tests left behind: Spark sets its own."""
+"""The log output of tests, independent of formatters that other tests installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def tracebacks(caplog: pytest.LogCaptureFixture) -> str:
-    """Return the tracebacks of all that was logged, with causes."""
+    """Return the tracebacks of all log records, with causes."""
     return "".join(
         text
         for record in caplog.records

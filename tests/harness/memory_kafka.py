@@ -1,10 +1,10 @@
-"""librdkafka's consumer and transactional producer in memory: no threads, no time of its own.
+"""librdkafka's consumer and transactional producer in memory, without threads or a clock.
 
-`MemoryConsumer` does what `confluent_kafka.Consumer` does, as far as `ConsumerCore` uses it.
+`MemoryConsumer` implements the part of `confluent_kafka.Consumer` that `ConsumerCore` uses.
 `tests/client/test_memory_kafka.py` runs the same tests on both. A test decides what happens: which
 rebalances are due (`due`, served inside `poll` and `consume`), which calls fail (`faults`).
 
-A callback that raises costs the records that the same call has fetched, as with the real one.
+A callback that raises loses the records that the same call fetched, as in librdkafka.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from confluent_kafka import (
 )
 
 TOPIC = "t"
-#: A consumer that polls so often in vain waits for something that does not come.
+#: A consumer that polls this often without a record waits in vain.
 _VAIN_POLLS_MAX = 2000
 
 
 class Clock:
-    """Stands in for the module `time`: it moves when somebody waits."""
+    """Replaces the module `time`: it advances when a caller waits."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -44,7 +44,7 @@ class Clock:
 @dataclass
 class MemoryCluster:
     clock: Clock = field(default_factory=Clock)
-    #: The offsets of the records of each partition, rising, with gaps.
+    #: The offsets of each partition's records, ascending, with gaps.
     logs: dict[int, list[int]] = field(default_factory=dict)
     committed: dict[int, int] = field(default_factory=dict)
     #: Called with the offsets of a commit before it happens.
@@ -67,12 +67,12 @@ class MemoryCluster:
 class _Cursor:
     position: int
     is_paused: bool = False
-    #: Polls until the first offset of the partition is known.
+    #: The number of polls until the first offset of the partition is known.
     settling: int = 0
 
 
 class MemoryConsumer:
-    """One member. `chunk` is how many records of a partition follow each other."""
+    """One member. It returns up to `chunk` records of a partition in a row."""
 
     def __init__(self, cluster: MemoryCluster, chunk: int = 2) -> None:
         self._cluster = cluster
@@ -81,11 +81,11 @@ class MemoryConsumer:
         self._callbacks: dict[str, Any] = {}
         #: Rebalances: assign, revoke or lost, and partitions.
         self.due: deque[tuple[str, list[int]]] = deque()
-        #: Called when a rebalance was served.
+        #: Called after a rebalance.
         self.on_rebalance: Callable[[str, list[int]], None] = lambda kind, partitions: None
         #: Errors to raise or return, by method.
         self.faults: dict[str, deque[KafkaError]] = {}
-        #: How many polls a newly assigned partition cannot be sought in.
+        #: The number of polls in which seeking a new partition fails.
         self.settling = 0
         self._vain_polls = 0
         self.is_closed = False
@@ -157,7 +157,7 @@ class MemoryConsumer:
         if not self.due:
             found = self._fetch(num_messages)
         else:
-            # Rebalances come in the middle: what was fetched of partitions that go is purged.
+            # A rebalance in the middle discards fetched records of revoked partitions.
             before = dict(self._cursors)
             found = self._fetch(num_messages // 2)
             self._serve()
@@ -243,12 +243,12 @@ class MemoryProducer:
         self._is_open = False
         self._sent: list[tuple[int, int]] = []
         self._offsets: list[TopicPartition] = []
-        #: Places of records for which something was sent and committed.
+        #: Positions of records whose results were sent and committed.
         self.visible: list[tuple[int, int]] = []
         self.on_abort: Callable[[], None] = lambda: None
-        #: Called when the outcome of a commit is told whose response was lost.
+        #: Called when the outcome of a commit with a lost response becomes known.
         self.on_late_commit: Callable[[], None] = lambda: None
-        #: What fails once: begin, offsets, commit, or "unknown, then" and the outcome.
+        #: The step that fails once: begin, offsets, commit, or "unknown, then" and the outcome.
         self.faults: set[str] = set()
         #: The outcome of a commit whose response was lost.
         self._late: str | None = None
@@ -285,7 +285,7 @@ class MemoryProducer:
             return
         for outcome in ("committed", "aborted"):
             if self._takes(f"unknown, then {outcome}"):
-                # It happens now, but the response is lost.
+                # The commit happens, but its response is lost.
                 self._late = outcome
                 if outcome == "committed":
                     self._commit()

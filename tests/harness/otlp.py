@@ -1,6 +1,6 @@
-"""OpenTelemetry's metrics as Google's protobuf library writes them, declared here field by field.
+"""OpenTelemetry's metrics, encoded by Google's protobuf library from declarations in this module.
 
-The broker reads them with its own code, so tests write them with somebody else's.
+The broker decodes them with its own code, so tests encode them with another implementation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS: Final = {
     "fixed64": descriptor_pb2.FieldDescriptorProto.TYPE_FIXED64,
     "sfixed64": descriptor_pb2.FieldDescriptorProto.TYPE_SFIXED64,
 }
-#: Message: fields as (number, name, type); `*` repeats, `?` is one of several choices.
+#: The fields of each message as (number, name, type); `*` is repeated, `?` is a oneof.
 _MESSAGES: Final[dict[str, list[tuple[int, str, str]]]] = {
     "AnyValue": [
         (1, "string_value", "?string"),
@@ -104,7 +104,7 @@ _CLASSES: Final = _classes()
 
 
 def make(message: str, /, **fields: Any) -> Any:
-    """A message of OpenTelemetry's, by its name there."""
+    """Make a message by its OpenTelemetry name."""
     return _CLASSES[message](**fields)
 
 
@@ -131,7 +131,7 @@ def counter(name: str, *points: Any, temporality: int = CUMULATIVE) -> Any:
 
 
 def payload(*metrics: Any, **resource: object) -> bytes:
-    """The bytes of a push: these metrics, of one resource with these attributes."""
+    """Return the bytes of a push of these metrics, for one resource with these attributes."""
     one = make(
         "ResourceMetrics",
         resource=make("Resource", attributes=attributes(resource)),

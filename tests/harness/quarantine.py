@@ -1,8 +1,8 @@
-"""The quarantine: tests that are known to fail now and then, named in `tests/quarantine.toml`.
+"""The quarantine of flaky tests, which are listed in `tests/quarantine.toml`.
 
-A pytest plugin. A test that is named there and fails is run once more, and the second attempt
-counts. No other test is retried. The end of the run names each test of the list that was run, with
-its reason, and whether it needed the second attempt. A list that can't be read stops the run.
+A pytest plugin. It retries a listed test once after a failure, and no other test. The end of the
+run names each listed test that ran, its reason, and whether it needed the retry. A malformed list
+stops the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 LIST: Final = Path(__file__).parents[1] / "quarantine.toml"
-#: Among the properties of a test's report, which workers send to the main process.
+#: A property of a test's report, which workers send to the main process.
 _PROPERTY: Final = "quarantine"
 _FIELDS: Final = {"name": str, "reason": str, "date": dt.date}
 
@@ -30,12 +30,12 @@ class Entry:
     date: dt.date
 
     def covers(self, nodeid: str) -> bool:
-        """Whether a test is this one, or this one with parameters."""
+        """Whether a test is the listed one, with or without parameters."""
         return nodeid == self.name or nodeid.startswith(f"{self.name}[")
 
 
 def read_list(path: Path) -> list[Entry]:
-    """Return the entries of a list. ValueError if something is missing, unknown or there twice."""
+    """Return the entries of a list. Raises ValueError for missing, unknown or repeated ones."""
     try:
         content = tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
@@ -66,11 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Quarantine:
-    """Runs the tests, in each worker; reports them, in the main process."""
+    """Runs tests in each worker, and reports them in the main process."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = list(entries)
-        #: What became of each test that was run, by its name.
+        #: The outcome of each listed test that ran, by its name.
         self._outcomes: dict[str, str] = {}
 
     def _entry(self, nodeid: str) -> Entry | None:
@@ -117,7 +117,7 @@ class _Quarantine:
 
 
 def _name(item: pytest.Item) -> str:
-    """The node id. Workers that are given tests by groups add the group to it."""
+    """Return the node id without the group that xdist workers append."""
     marker = item.get_closest_marker("xdist_group")
     return item.nodeid if marker is None else item.nodeid.removesuffix(f"@{marker.args[0]}")
 

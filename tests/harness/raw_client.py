@@ -1,7 +1,7 @@
 """A blocking client that sends any request in any version, or any bytes at all.
 
-Real clients hide most of the protocol: they retry, renegotiate and refuse to send what is wrong.
-This one does what it is told, with one socket and the codecs of `millstream.wire`.
+Real clients hide most of the protocol: they retry, renegotiate and never send malformed requests.
+This client sends exactly what a test asks, with one socket and the codecs of `millstream.wire`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from millstream.wire.schema import codec
 
 _LENGTH = struct.Struct(">i")
-#: The last versions that name topics rather than giving their ids.
+#: The last versions with topic names instead of topic ids.
 PRODUCE_BY_NAME = 12
 FETCH_BY_NAME = 12
 _DECOMPRESSED_BYTES_MAX = 64 << 20
@@ -38,7 +38,7 @@ class Closed(Exception):  # noqa: N818 - what happened to the connection, not an
 
 
 def response_class(request: type) -> Any:
-    """The response that goes with a request class."""
+    """Return the response class of a request class."""
     return getattr(
         sys.modules[request.__module__], request.__name__[: -len("Request")] + "Response"
     )
@@ -47,7 +47,7 @@ def response_class(request: type) -> Any:
 def encode_frame(
     request: Any, version: int, correlation_id: int = 0, client_id: str | None = "raw"
 ) -> bytes:
-    """The whole frame of a request, length included."""
+    """Return the frame of a request, with its length."""
     body = codec(type(request), version).encode(request)
     frame: list[Any] = list(
         frame_request(request.api_key, version, correlation_id, client_id, body)
@@ -56,7 +56,7 @@ def encode_frame(
 
 
 def values_batch(*values: bytes, timestamp: int | None = None, **fields: Any) -> bytearray:
-    """A batch of keyless records, by default of now; `fields` go to `build_batch`."""
+    """Build a batch of records without keys, by default of now; `fields` go to `build_batch`."""
     if timestamp is None:
         timestamp = time.time_ns() // 1_000_000
     records = [Record(i, timestamp + i, None, value, []) for i, value in enumerate(values)]
@@ -64,7 +64,7 @@ def values_batch(*values: bytes, timestamp: int | None = None, **fields: Any) ->
 
 
 def records_of(data: Any) -> list[Record]:
-    """All records in the whole batches of a Fetch answer."""
+    """Return all records in the complete batches of a Fetch response."""
     if not data:
         return []
     return [
@@ -75,7 +75,7 @@ def records_of(data: Any) -> list[Record]:
 
 
 class OutOfRangeError(AssertionError):
-    """The log does not hold the wanted offset, perhaps no longer."""
+    """The log does not have the requested offset."""
 
 
 class RawClient:
@@ -84,7 +84,7 @@ class RawClient:
     def __init__(
         self, host: str, port: int, timeout_s: float = 15.0, source: str | None = None
     ) -> None:
-        """`source`: the address to come from, such as 127.0.0.2."""
+        """Connect, from the address `source` if given, such as 127.0.0.2."""
         self.socket = socket.create_connection(
             (host, port), timeout_s, None if source is None else (source, 0)
         )
@@ -110,7 +110,7 @@ class RawClient:
     # Any request
 
     def send(self, request: Any, version: int | None = None, *, answered: bool = True) -> None:
-        """Send without waiting. `answered=False` for what has no answer: Produce with acks=0."""
+        """Send a request. `answered=False` if it has no response: Produce with acks=0."""
         if version is None:
             version = request.versions[1]
         self.send_raw(self._frame(request, version))
@@ -118,7 +118,7 @@ class RawClient:
             self._pending.pop()
 
     def send_together(self, requests: Iterable[Any], version: int) -> None:
-        """Send several requests in one piece, so that the broker reads them in one pass."""
+        """Send several requests in one write, so that the broker reads them together."""
         self.send_raw(b"".join([self._frame(request, version) for request in requests]))
 
     def _frame(self, request: Any, version: int) -> bytes:
@@ -127,7 +127,7 @@ class RawClient:
         return encode_frame(request, version, self._correlation_id)
 
     def receive(self) -> Any:
-        """The answer to the oldest request that has none yet. Raises Closed."""
+        """Return the response to the oldest pending request. Raises Closed."""
         response, version, expected = self._pending.pop(0)
         frame = self.receive_frame()
         correlation_id, position = parse_response_header(frame, response.api_key, version)
@@ -164,7 +164,7 @@ class RawClient:
         return bytes(data)
 
     def is_closed_within(self, seconds_max: float) -> bool:
-        """Whether the broker hangs up in that time; what it sends before is thrown away."""
+        """Whether the broker closes the connection in time; responses are discarded."""
         self.socket.settimeout(seconds_max)
         try:
             while self.socket.recv(1 << 16):
@@ -184,7 +184,7 @@ class RawClient:
         configs: Mapping[str, object] | None = None,
         replication_factor: int = 1,
     ) -> bytes:
-        """Create a topic that must not exist yet; returns its id."""
+        """Create a topic that must not exist, and return its id."""
         topic = CreateTopicsRequest.Topic(
             name=name,
             num_partitions=partitions,
@@ -218,7 +218,7 @@ class RawClient:
         acks: int = -1,
         version: int = PRODUCE_BY_NAME,
     ) -> ProduceResponse.Topic.Partition:
-        """Produce to one partition; returns its row of the answer."""
+        """Produce to one partition, and return its row of the response."""
         answer: ProduceResponse = self.call(
             produce_request(topic, batch, partition, acks=acks), version
         )
@@ -235,7 +235,7 @@ class RawClient:
         wait_ms_max: int = 0,
         version: int = FETCH_BY_NAME,
     ) -> FetchResponse.Topic.Partition:
-        """Fetch from one partition outside of any session; returns its row of the answer."""
+        """Fetch from one partition without a session, and return its row of the response."""
         request = fetch_request(
             [(topic, partition, offset)],
             max_bytes=max_bytes,
@@ -247,7 +247,7 @@ class RawClient:
         return answer.responses[0].partitions[0]
 
     def read_all(self, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
-        """Every record from `offset` to the high watermark."""
+        """Return every record from `offset` to the high watermark."""
         found: list[Record] = []
         while True:
             row = self.fetch(topic, offset, partition, max_bytes=8 << 20)
@@ -257,7 +257,7 @@ class RawClient:
             records: Any = row.records
             batches = scan(records) if records else []
             if not batches:
-                # At the end; or compaction has left nothing up to there.
+                # The end, or compaction has removed all records up to the end.
                 return found
             found += [record for record in records_of(row.records) if record.offset >= offset]
             offset = batches[-1][1].next_offset
@@ -265,7 +265,7 @@ class RawClient:
     def list_offset(
         self, topic: str, timestamp: int, partition: int = 0, version: int | None = None
     ) -> Any:
-        """The row that ListOffsets answers for one partition."""
+        """Return the row of a ListOffsets response for one partition."""
         wanted = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=timestamp)
         request = ListOffsetsRequest(
             topics=[ListOffsetsRequest.Topic(name=topic, partitions=[wanted])]
@@ -297,7 +297,7 @@ def fetch_request(
     max_bytes: int = 1 << 20,
     **fields: Any,
 ) -> FetchRequest:
-    """`wanted`: topic (name, or id as bytes), partition, offset. `fields` are the request's own."""
+    """Build a Fetch request. `wanted` has topic (name, or id as bytes), partition, offset."""
     topics = []
     for topic, partition, offset in wanted:
         row = FetchRequest.Topic.Partition(

@@ -1,4 +1,4 @@
-"""A transactional producer made of raw requests: each step in any version, errors as they come."""
+"""A transactional producer that sends each request in any version and returns its error code."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ CLASSIC_PRODUCE, CLASSIC_END = 11, 4
 
 
 def find_coordinator(client: RawClient, key: str, key_type: int = TRANSACTION) -> None:
-    """Have the coordinator's topic made, if it is not there yet."""
+    """Wait for the coordinator. The first request creates the coordinator's topic."""
     answer = client.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type))
     assert answer.coordinators[0].error_code == 0, answer
 
 
 class RawProducer:
-    """`init` gives it what every later request says; what changes that is up to the test."""
+    """Sends requests with the producer id and epoch of `init`, which a test may change."""
 
     def __init__(self, client: RawClient, transactional_id: str) -> None:
         self.client = client
         self.transactional_id = transactional_id
         self.producer_id = self.epoch = -1
-        #: Next sequence by partition, in the present epoch.
+        #: The next sequence by partition, in the current epoch.
         self.sequences: dict[tuple[str, int], int] = {}
 
     def init(
         self, version: int | None = None, timeout_ms: int = 60_000, seconds_max: float = 60.0
     ) -> None:
-        """Ask until the transaction before is out of the way."""
+        """Get a producer id; retry until the previous transaction has ended."""
         deadline = time.monotonic() + seconds_max
         while (code := self.try_init(version, timeout_ms)) == ErrorCode.CONCURRENT_TRANSACTIONS:
             assert time.monotonic() < deadline, "an open transaction is never aborted"
@@ -157,8 +157,8 @@ class RawProducer:
 
 
 def committed_values(client: RawClient, topic: str, partition: int = 0) -> list[bytes]:
-    """What a read-committed reader gets, as clients filter it: no control records, and nothing of
-    transactions that were aborted."""
+    """Return the values that a read-committed client returns: without control records and aborted
+    transactions."""
     request = fetch_request(
         [(topic, partition, 0)], max_bytes=8 << 20, isolation_level=READ_COMMITTED
     )
@@ -194,7 +194,7 @@ def _without_aborted(row: Any) -> list[bytes]:
 def fetch_offset(
     client: RawClient, group_id: str, topic: str, partition: int = 0, *, stable: bool = False
 ) -> tuple[int, int]:
-    """The group's offset, and the error code."""
+    """Return the group's committed offset and the error code."""
     return fetch_offsets(client, group_id, topic, [partition], stable=stable)[0]
 
 

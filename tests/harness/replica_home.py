@@ -1,6 +1,6 @@
 """A broker's partitions over a real data folder, without a broker around them.
 
-What a coordinator needs under it. The clock stands still; the test says what the metadata is.
+Tests of coordinators use it. The clock is fixed, and the test sets the metadata.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millstream.replication.replicas import Replicas
 
 
 class _Numbers:
-    """Counters and latency of a partition; nobody looks at them."""
+    """Counters and latency of a partition, which no test reads."""
 
     bytes_in = bytes_out = messages_in = messages_out = failed_produces = failed_fetches = 0
 
@@ -31,7 +31,7 @@ class _Numbers:
 
 
 class ReplicaHome:
-    """Opened, used, abandoned and opened again. Must be used within a running loop."""
+    """Partitions that a test opens, abandons and opens again. Needs a running loop."""
 
     directory: LogDirectory
     replicas: Replicas
@@ -66,7 +66,7 @@ class ReplicaHome:
         return self.replicas
 
     def follow_replicas(self, image: ClusterImage) -> ImageDelta:
-        """The metadata became `image`; what changed."""
+        """Apply the metadata `image` and return the changes."""
         delta = difference(self.image, image)
         self.image = image
         self.replicas.apply_delta(image, delta)
@@ -76,7 +76,7 @@ class ReplicaHome:
 def picture(
     *topics: tuple[str, bytes, int], leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,)
 ) -> ClusterImage:
-    """A cluster with topics of a name, an id and so many partitions."""
+    """Return the image of a cluster with these topics (name, id, number of partitions)."""
     state = PartitionRecord(replicas=isr, leader=leader, leader_epoch=epoch, isr=isr)
     records = [TopicRecord(name, topic_id, (state,) * count) for name, topic_id, count in topics]
     return ClusterImage(

@@ -1,7 +1,7 @@
-"""Several brokers' replication in one process: real logs, real sockets, one store in memory.
+"""The replication of several brokers in one process: real logs and sockets, one store in memory.
 
-Each `Node` is what a broker is made of for Produce and Fetch and nothing else: no controller, no
-groups. The test plays the controller (`elect`). Everything runs on the test's own loop:
+Each `Node` has the parts of a broker for Produce and Fetch, without controller and groups. The test
+acts as controller (`elect`). Everything runs on the test's own loop:
 
     async with ReplicaSet(tmp_path) as brokers:
         await brokers.create("t", [1, 2, 3])
@@ -61,7 +61,7 @@ from millstream.wire.messages.produce import ProduceResponse
 
 HOST = "127.0.0.1"
 LISTENER = "PLAINTEXT"
-#: Small times, so that tests of lag and retries take moments; none is asserted.
+#: Short times for tests of lag and retries; no test asserts them.
 SETTINGS = {
     "replica.fetch.wait.max.ms": "200",
     "replica.fetch.backoff.ms": "20",
@@ -80,11 +80,11 @@ async def until(condition: Callable[[], object], what: str) -> None:
 
 
 async def _no_checkpoint() -> None:
-    """Logs are closed with one, and nothing here loses power."""
+    """Write no checkpoint: a clean close writes one, and no test cuts the power."""
 
 
 class Node:
-    """One broker. `start` and `stop` may follow each other over the same folder."""
+    """One broker, which may be stopped and started over the same folder."""
 
     def __init__(self, folder: Path, node_id: int, store: MemoryStore, settings: Any) -> None:
         self.id = node_id
@@ -171,7 +171,7 @@ class Node:
         await self.register()
 
     async def register(self) -> None:
-        """Come into the metadata, as another incarnation than before."""
+        """Register in the metadata with a new incarnation."""
         incarnation = f"{self._store.revision}"
         endpoints = (Endpoint(LISTENER, HOST, self.port),)
         rack = self.config.cluster.broker_rack
@@ -193,7 +193,7 @@ class Node:
         return self._metrics.topic(topic), self._metrics.produce_ack(topic, partition)
 
     async def stop(self, *, clean: bool = True) -> None:
-        """Go away. Unclean: as if killed; the metadata still show it until it starts again."""
+        """Stop. If unclean, as if killed: the metadata show the broker until it starts again."""
         self.is_running = False
         await self.replicator.stop()
         await self._acceptor.stop_accepting()
@@ -209,7 +209,7 @@ class Node:
         self._acceptor.abort_connections("dropped")
 
     async def isolate(self) -> None:
-        """Neither fetch nor be fetched from, and hear nothing of the metadata."""
+        """Cut the broker off from all others and from the metadata store."""
         await self.replicator.stop()
         await self._acceptor.stop_accepting()
         self._acceptor.close_connections()
@@ -229,7 +229,7 @@ class ReplicaSet:
             n: Node(folder / str(n), n, self.store, {**given, "broker.rack": f"rack-{n}"})
             for n in range(1, count + 1)
         }
-        #: Consumers have connections of their own: answers leave in the order of requests.
+        #: Consumers have their own connections, because responses keep the order of requests.
         self._peers: dict[tuple[int, str], Peer] = {}
 
     async def __aenter__(self) -> Self:
@@ -259,7 +259,7 @@ class ReplicaSet:
         return self.nodes[node_id]
 
     def drop_connections(self, node_id: int) -> None:
-        """Cut everybody off who is connected to this broker."""
+        """Close all connections to this broker."""
         self.nodes[node_id].drop_connections()
         for (to, _), peer in self._peers.items():
             if to == node_id:
@@ -272,7 +272,7 @@ class ReplicaSet:
     # Metadata
 
     async def create(self, topic: str, replicas: Sequence[int], **configs: object) -> None:
-        """One partition on `replicas`, led by the first."""
+        """Create a topic with one partition on `replicas`, led by the first."""
         given = {name.replace("_", "."): str(value) for name, value in configs.items()}
         (made,) = await self._any.catalog.create_topics([NewTopic(topic, [replicas], given)])
         if isinstance(made, BrokerError):
@@ -283,7 +283,7 @@ class ReplicaSet:
         )
 
     def record(self, topic: str) -> PartitionRecord:
-        """What the store says."""
+        """Return the partition's record in the store."""
         return self._topic(topic).partitions[0]
 
     def _topic(self, topic: str) -> TopicRecord:
@@ -292,7 +292,7 @@ class ReplicaSet:
         return found
 
     async def elect(self, topic: str, leader: int, isr: Sequence[int] | None = None) -> None:
-        """Make a broker the leader of a new epoch; `isr`: those who are left."""
+        """Elect a broker as leader in a new epoch, with this ISR."""
         await self.decide(
             topic,
             lambda record: msgspec.structs.replace(
@@ -309,7 +309,7 @@ class ReplicaSet:
     async def decide(
         self, topic: str, decision: Callable[[PartitionRecord], PartitionRecord]
     ) -> None:
-        """Change a partition's record, against whoever changes it as well."""
+        """Change a partition's record; retry after a concurrent change."""
         while True:
             record = self.record(topic)
             try:
@@ -343,7 +343,7 @@ class ReplicaSet:
         partition: int = 0,
         timeout_ms: int = 10_000,
     ) -> asyncio.Future[ProduceResponse]:
-        """Produce without waiting for the answer, to the leader or to another broker."""
+        """Send a Produce request to the leader or another broker, without waiting."""
         request = produce_request(
             topic, values_batch(*values), partition, acks=acks, timeout_ms=timeout_ms
         )
@@ -353,14 +353,14 @@ class ReplicaSet:
     async def produce(
         self, topic: str, *values: bytes, **options: Any
     ) -> ProduceResponse.Topic.Partition:
-        """The answer's row."""
+        """Return the row of the response."""
         answer = await (await self.send(topic, *values, **options))
         return answer.responses[0].partition_responses[0]
 
     async def fetch(
         self, topic: str, offset: int, *, at: int, rack: str = "", **options: Any
     ) -> FetchResponse.Topic.Partition:
-        """Fetch as a consumer from any broker; the answer's row."""
+        """Fetch as a consumer from any broker, and return the row of the response."""
         request = fetch_request([(topic, 0, offset)], rack_id=rack, **options)
         peer = await self.peer(at, "consumer")
         answer = await peer.call(request, 12, FetchResponse, 5.0)
@@ -369,7 +369,7 @@ class ReplicaSet:
     async def delete_records(
         self, topic: str, offset: int, *, timeout_ms: int = 10_000
     ) -> DeleteRecordsResponse.Topic.Partition:
-        """The answer's row."""
+        """Return the row of the response."""
         wanted = DeleteRecordsRequest.Topic.Partition(partition_index=0, offset=offset)
         row = DeleteRecordsRequest.Topic(name=topic, partitions=[wanted])
         request = DeleteRecordsRequest(topics=[row], timeout_ms=timeout_ms)
@@ -377,13 +377,13 @@ class ReplicaSet:
         answer = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
         return answer.topics[0].partitions[0]
 
-    # What is on the disks
+    # Logs
 
     def values(self, topic: str, node_id: int) -> list[tuple[int, bytes | None]]:
         return read_values(self.nodes[node_id].partition(topic).log)
 
     async def until_equal(self, topic: str, node_ids: Sequence[int]) -> None:
-        """Wait until the logs of these brokers, and their high watermarks, are the same."""
+        """Wait until these brokers have equal logs and high watermarks."""
 
         def is_equal() -> bool:
             partitions = [self.nodes[n].partition(topic) for n in node_ids]

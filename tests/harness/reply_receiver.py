@@ -1,4 +1,4 @@
-"""A receiver of replies that keeps what it gets."""
+"""A receiver of replies that records them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from millstream.model.reply import Reply, ReplyKind
 
 
 class Kept:
-    """What replies ended with. Error codes stand for error responses."""
+    """The recorded replies. An error response is recorded as its error code."""
 
     def __init__(self) -> None:
         self.results: list[Any] = []

@@ -25,7 +25,7 @@ _FIXED: dict[str, SearchStrategy[Any]] = {
     "?": st.booleans(),
     "16s": st.binary(min_size=16, max_size=16),
 }
-#: Mostly short; some need a length of two bytes in the compact encoding.
+#: Mostly short texts; some need a two-byte length in the compact encoding.
 _TEXT = st.one_of(st.text(max_size=8), st.integers(120, 140).map(lambda size: "x" * size))
 _BYTES = st.one_of(st.binary(max_size=8), st.integers(120, 140).map(bytes))
 
@@ -35,7 +35,7 @@ def _no_override(_name: str, _spec: Spec) -> None:
 
 
 def values_of(shape: type, version: int, override: Override = _no_override) -> SearchStrategy[Any]:
-    """Instances that `version` can carry: fields which it lacks keep their defaults."""
+    """Generate instances that `version` can encode; fields that it lacks keep their defaults."""
     fields = {}
     for name, spec in specs_of(shape):
         if spec.is_in(version):
@@ -43,7 +43,7 @@ def values_of(shape: type, version: int, override: Override = _no_override) -> S
             if strategy is None:
                 strategy = _values(spec.kind, version, override)
             if isinstance(spec.kind, Struct) and spec.tag is not None:
-                # Peers leave such a struct out when it equals its default; ours writes it.
+                # Others omit such a struct if it equals its default; Millstream writes it.
                 strategy = strategy.filter(partial(ne, spec.kind.shape()))
             if spec.is_nullable(version) if spec.tag is None else spec.default is None:
                 strategy = st.one_of(st.none(), strategy)
@@ -66,7 +66,7 @@ def _values(kind: Kind, version: int, override: Override) -> SearchStrategy[Any]
 
 
 def full_message_of(shape: type, version: int) -> Any:
-    """One instance with something in every field: no null, no empty array, no default."""
+    """Return an instance with a value in every field: no null, empty array or default."""
     fields = {}
     for name, spec in specs_of(shape):
         if spec.is_in(version):

@@ -1,4 +1,4 @@
-"""Seeds of random tests: told in the output of a test, taken from the environment to replay one."""
+"""Seeds of random tests: printed by a test, and read from the environment to replay it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def choose_seed(variable: str) -> int:
-    """The seed in the environment `variable`, or a new one; printed so that a failure shows it."""
+    """Return the seed in the environment `variable` or a new one, and print it."""
     given = os.environ.get(variable)
     seed = int(given) if given else random.SystemRandom().randrange(2**32)
     report(f"{variable}={seed}")
@@ -16,5 +16,5 @@ def choose_seed(variable: str) -> int:
 
 
 def report(line: str) -> None:
-    """A line for whoever reads the test's output."""
+    """Print a line into the test's output."""
     sys.stdout.write(f"{line}\n")

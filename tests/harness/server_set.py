@@ -1,11 +1,11 @@
 """Several whole brokers in one process: real servers, sockets and folders, one store in memory.
 
-They run on a loop of their own in a thread, so that a test talks to them as any client would:
+They run on an event loop in a thread, so that a test connects to them like any client:
 
     with ServerSet(tmp_path) as brokers, brokers.client(2) as client:
         client.create_topic("t")
 
-The test may play the controller (`lead`). A setting is given by its name with underscores.
+The test may act as controller (`lead`). The name of a setting has underscores instead of dots.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.leader.rebalance.enable": "false",
     "log.cleaner.enable": "false",
-    # Generous: nobody here is to be taken for dead because the machine is slow.
+    # Long timeouts: a slow machine must not expire a session.
     "broker.session.timeout.ms": "60000",
 }
 
@@ -59,8 +59,10 @@ class _Server(Server):
 
 
 class ServerSet:
-    """`count` brokers, numbered from 1. Three have the defaults of a cluster: topics with three
-    replicas, of which two must be in sync."""
+    """`count` brokers, numbered from 1.
+
+    Three brokers have the defaults of a cluster: three replicas per topic, two of them in sync.
+    """
 
     def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
         self._folder = folder
@@ -70,7 +72,7 @@ class ServerSet:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self.servers: dict[int, _Server] = {}
-        #: Of each broker's background tasks, which tests can make raise.
+        #: The supervisors of background tasks by broker, through which tests inject errors.
         self.supervisors: dict[int, FaultSupervisor] = {}
 
     def __enter__(self) -> Self:
@@ -101,11 +103,11 @@ class ServerSet:
         return MemoryStore(SystemClock())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have something done on the brokers' loop."""
+        """Run a coroutine on the brokers' loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(CALL_S_MAX)
 
     def ask(self, question: Callable[[], T]) -> T:
-        """Look at something on the brokers' loop."""
+        """Call a function on the brokers' loop."""
 
         async def look() -> T:
             return question()
@@ -138,7 +140,7 @@ class ServerSet:
         self.servers[node_id] = self.run(begin())
 
     def stop(self, node_id: int) -> None:
-        """As an operator would."""
+        """Stop a broker cleanly."""
         self.run(self.servers.pop(node_id).stop())
 
     def services(self, node_id: int) -> Services:
@@ -158,13 +160,13 @@ class ServerSet:
         return found.partitions[number]
 
     def place(self, topic: str, key: str) -> int:
-        """The partition of an internal topic in which a key lives."""
+        """Return the partition of an internal topic for a key."""
         found = self.ask(lambda: self._topic(topic))
         assert found is not None
         return partition_of(key, len(found.partitions))
 
     def lead(self, topic: str, number: int, leader: int) -> None:
-        """Have a broker lead a partition, and return when all brokers know of it."""
+        """Make a broker the leader of a partition, and return when all brokers know."""
         wait_until(lambda: leader in self.record(topic, number).isr, f"{leader} to be in sync")
         wait_until(lambda: self.run(self._lead(topic, number, leader)), "the election")
         wait_until(

@@ -1,4 +1,4 @@
-"""Databases as fixtures, one of each kind for all tests of a process; imported when first used."""
+"""Database fixtures: one server of each kind for all tests of a process, started on first use."""
 
 from __future__ import annotations
 

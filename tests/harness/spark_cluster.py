@@ -1,9 +1,9 @@
-"""A standalone Spark: a master and workers as child processes, from the PySpark that is installed.
+"""A standalone Spark cluster: a master and workers of the installed PySpark as child processes.
 
     with SparkCluster(tmp_path, workers=2) as cluster:
         spark_session("app", master=cluster.master)
 
-What each process says goes to a file of its own beside its folder.
+The output of each process goes to a file beside its folder.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 class SparkCluster:
-    """Each worker has one core, so that two of them are needed for two tasks at once."""
+    """A cluster whose workers have one core each, so that two tasks need two workers."""
 
     def __init__(self, folder: Path, workers: int = 2, *, are_apart: bool = False) -> None:
-        """Workers that `are_apart` have addresses of their own: Spark takes them for machines."""
+        """Workers that `are_apart` have their own addresses, as if on several machines."""
         self.folder = folder
         self.workers = workers
         self._hosts = [f"127.0.0.{2 + each}" if are_apart else HOST for each in range(workers)]
@@ -65,7 +65,7 @@ class SparkCluster:
         self._processes.clear()
 
     def worker_folder(self, number: int) -> Path:
-        """Where a worker keeps what its executors say: `app-*/ID/stderr`."""
+        """Return the folder of a worker's executor logs: `app-*/ID/stderr`."""
         return self.folder / f"worker-{number}"
 
     def log(self, name: str) -> str:

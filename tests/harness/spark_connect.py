@@ -1,9 +1,9 @@
-"""A Spark Connect server as a child process, from the PySpark that is installed.
+"""A Spark Connect server of the installed PySpark as a child process.
 
     with spark_connect_server(tmp_path) as address:
         spark_session("app", remote=address)
 
-What it says goes to `connect.log` in the folder.
+Its output goes to `connect.log` in the folder.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CONFIG = {
 
 @contextmanager
 def spark_connect_server(folder: Path) -> Iterator[str]:
-    """Run a server; its address, `sc://HOST:PORT`."""
+    """Run a server and yield its address, `sc://HOST:PORT`."""
     log = folder / "connect.log"
     environment = {
         **os.environ,
@@ -73,7 +73,7 @@ def spark_connect_server(folder: Path) -> Iterator[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """With the programs that the script started, which are of the same session."""
+    """End the process and the programs that it started in the same session."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         process.wait(_SECONDS_MAX)

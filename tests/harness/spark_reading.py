@@ -1,7 +1,7 @@
-"""What tests of the source share: topics of all kinds, and two ways to read them.
+"""Topics for tests of the Spark source, and two ways to read them.
 
-`read_source` plans and reads in this process as Spark does in its own, without a JVM; `read_client`
-is librdkafka, the reference.
+`read_source` plans and reads in this process as Spark does, without a JVM. `read_client` reads with
+librdkafka, the reference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOW_MS = 1_750_000_000_000
 
 
 class Row(NamedTuple):
-    """A record as both ways of reading give it."""
+    """A record as both ways of reading return it."""
 
     partition: int
     offset: int
@@ -51,7 +51,7 @@ def raw_client(broker: LocalBroker) -> RawClient:
 
 
 def random_records(chooser: random.Random, count: int) -> list[Record]:
-    """Records with nulls, headers and timestamps that do not ascend."""
+    """Return records with nulls, headers and unordered timestamps."""
 
     def text(size_max: int) -> bytes | None:
         size = chooser.randrange(-1, size_max)
@@ -72,7 +72,7 @@ def random_records(chooser: random.Random, count: int) -> list[Record]:
 def produce_random(
     broker: LocalBroker, topic: str, chooser: random.Random, partitions: int, batches: int
 ) -> None:
-    """Batches of random records in every codec."""
+    """Produce batches of random records in every codec."""
     with raw_client(broker) as client:
         for number in range(batches):
             codec = list(CompressionType)[number % len(CompressionType)]
@@ -90,14 +90,14 @@ def produce_values(broker: LocalBroker, topic: str, values: Iterable[str], **fie
 
 
 def options_for(broker: LocalBroker, topic: str, **more: object) -> dict[str, str]:
-    """`more`: options, with `__` for the dots of `kafka.*`."""
+    """Return options of the source; `more` has `__` for the dots of `kafka.*`."""
     given = {name.replace("__", "."): str(value) for name, value in more.items()}
     way = {} if "assign" in given or "subscribePattern" in given else {"subscribe": topic}
     return {"kafka.bootstrap.servers": broker.bootstrap_servers} | way | given
 
 
 def read_source(options: Mapping[str, str]) -> list[Row]:
-    """All that a batch with these options reads, in the order of its ranges."""
+    """Return all records that a batch query with these options reads, in order of its ranges."""
     options = {"includeHeaders": "true"} | dict(options)
     reader = BatchReader(options, source_schema(options))
     rows = []
@@ -126,7 +126,7 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
 def read_client(
     broker: LocalBroker, topic: str, partitions: int, isolation: str = "read_uncommitted"
 ) -> list[Row]:
-    """All that librdkafka reads, by partition and offset."""
+    """Return all records that librdkafka reads, by partition and offset."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,

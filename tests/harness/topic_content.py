@@ -1,4 +1,4 @@
-"""What a topic has, as librdkafka reads and writes it: the other pair of eyes."""
+"""Reads and writes topics with librdkafka, as a second implementation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WAIT_S_MAX = 60.0
 
 
 class Message(NamedTuple):
-    """A record and where it is."""
+    """A record with its partition and offset."""
 
     topic: str
     partition: int
@@ -25,7 +25,7 @@ class Message(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A record to be written."""
+    """A record to write."""
 
     partition: int
     key: bytes | None
@@ -35,7 +35,7 @@ class NewMessage(NamedTuple):
 
 
 def write_messages(servers: str, topic: str, messages: Iterable[NewMessage]) -> None:
-    # A retry must not double what a test counts.
+    # A retry must not duplicate records that a test counts.
     options = {"bootstrap.servers": servers, "linger.ms": 5, "enable.idempotence": True}
     producer = Producer(options)
     for each in messages:
@@ -51,7 +51,7 @@ def write_messages(servers: str, topic: str, messages: Iterable[NewMessage]) -> 
 
 
 def read_messages(servers: str, topics: Sequence[str]) -> list[Message]:
-    """All committed records of these topics, by topic, partition and offset."""
+    """Return all committed records of these topics, by topic, partition and offset."""
     with _reader(servers, topics) as consumer:
         found = _drained(consumer, len(consumer.assignment()))
         return sorted(found, key=lambda each: each[:3])
@@ -72,7 +72,7 @@ def wait_for_messages(
 
 @contextmanager
 def _reader(servers: str, topics: Sequence[str]) -> Iterator[Consumer]:
-    """Of all committed records from the beginning on."""
+    """Return a consumer of all committed records from the beginning."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -48,7 +48,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 @pytest.fixture
 def ask(run: Run, cluster: ProcessCluster, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", cluster.bootstrap)
-    monkeypatch.setattr("millstream.cli.cluster.broker._LOOK_S", 0.1)
+    monkeypatch.setattr("millstream.cli.cluster.broker._POLL_S", 0.1)
     return run
 
 

@@ -257,7 +257,7 @@ def test_reset_shows_then_does(ask: Run, filled: str, group: str, tmp_path: Path
         (("-t", "orders", "--to-latest", "--to-offset", "0"), 2, "exactly one of"),
         (("--to-latest",), 2, "--topic TOPIC or --all-topics"),
         (("--to-latest", "--all-topics", "-t", "orders"), 2, "either --topic"),
-        (("--to-latest", "-t", "orders:x"), 2, "write orders:0"),
+        (("--to-latest", "-t", "orders:x"), 2, "give orders:0"),
         (("--to-datetime", "soon", "-t", "orders"), 2, "--to-datetime 'soon' is not a time"),
         (("--by-duration", "soon", "-t", "orders"), 2, "--by-duration 'soon' is not a duration"),
         (("--from-file", "/no/such/file"), 3, "file '/no/such/file' does not exist"),

@@ -99,7 +99,7 @@ def test_a_limit_by_size_is_said(ask: Run, broker: str) -> None:
     topic.produce(60)
     topic.commit(0)
     assert described(ask, topic.group)["limited_by_size"] == [topic.name]
-    assert "limited by retention.bytes" in ask("group", "describe", topic.group).error
+    assert "also has retention.bytes" in ask("group", "describe", topic.group).error
 
 
 def test_watching_fetches_only_where_the_group_moved(

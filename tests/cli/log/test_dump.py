@@ -166,9 +166,7 @@ def test_offset_index_against_its_log(tmp_path: Path) -> None:
     (message,) = damage(write(tmp_path, "index", wrong))
     assert "ends at 105" in message
     assert damage(write(tmp_path, "index", wrong), verify=False) == []
-    assert damage(write(tmp_path, "index", good + good)) == [
-        "entry is not after the previous one"
-    ]
+    assert damage(write(tmp_path, "index", good + good)) == ["entry is not after the previous one"]
     assert damage(write(tmp_path, "index", good + b"abc")) == [
         "3 bytes at the end are not a complete entry"
     ]
