@@ -93,8 +93,8 @@ def test_errors_in_tasks_are_reported() -> None:
     assert "PYSPARK_PYTHON" in str(absent)
 
 
-@pytest.mark.parametrize("is_looking", [True, False])
-def test_interrupts(is_looking: bool) -> None:
+@pytest.mark.parametrize("is_read_only", [True, False])
+def test_interrupts(is_read_only: bool) -> None:
     """A job that writes is stopped with its event; a reading job or a dry run is interrupted."""
 
     def work(options: RunOptions) -> Report:
@@ -104,9 +104,9 @@ def test_interrupts(is_looking: bool) -> None:
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        if is_looking:
+        if is_read_only:
             with pytest.raises(KeyboardInterrupt):
-                perform(work, Shared(), is_looking=True)
+                perform(work, Shared(), is_read_only=True)
         else:
             assert perform(work, Shared()).outcome == "Stopped."
     finally:
