@@ -97,7 +97,7 @@ def test_a_killed_broker_comes_back_when_its_lease_has_run_out(
     with broker(tmp_path / "1", etcd.address(next(_prefixes)), session_ms=8000) as process:
         process.kill()
         process.start()
-        assert "waiting for its lease to run out" in process.log_text()
+        assert "waiting for its lease to expire" in process.log_text()
         process.stop()
 
 
@@ -115,13 +115,13 @@ def test_a_data_folder_of_another_cluster_is_refused_and_stays_clean(
         assert own.data.joinpath(CLEAN_MARKER).exists()
         # A store without a cluster: the folder's cluster is not created there.
         message = refused(broker(tmp_path / "wrong", nowhere, data=own.data))
-        assert "holds no cluster yet, but the data folder is of cluster" in message
+        assert "has no cluster yet, but the data directory belongs to cluster" in message
         # Another broker of its own cluster.
         message = refused(broker(tmp_path / "wrong", here, node_id=7, data=own.data))
         assert "meta.properties says node.id=1" in message
         # The embedded store.
         message = refused(broker(tmp_path / "wrong", "sqlite", data=own.data))
-        assert "the data folder is of cluster" in message
+        assert "the data directory belongs to cluster" in message
         assert own.data.joinpath(CLEAN_MARKER).exists()
         assert other.is_ready()
     with own:

@@ -207,7 +207,7 @@ def check_each_task(brokers: Brokers) -> None:
             brokers.use()
             interrupted.append(task)
     wait_until(
-        lambda: all(task.runs == 2 and not task.is_resting for task in interrupted),
+        lambda: all(task.runs == 2 and not task.is_pausing for task in interrupted),
         "all tasks to run again",
     )
     assert not any(task.is_done for task in interrupted)

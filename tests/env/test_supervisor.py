@@ -12,9 +12,9 @@ from millstream.env.supervisor import Policy, Supervisor
 
 
 @pytest.fixture(autouse=True)
-def short_rests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisors, "_REST_S_MIN", 0.001)
-    monkeypatch.setattr(supervisors, "_REST_S_MAX", 0.004)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisors, "_PAUSE_S_MIN", 0.001)
+    monkeypatch.setattr(supervisors, "_PAUSE_S_MAX", 0.004)
 
 
 def run(body: Callable[[Supervisor], Awaitable[None]]) -> None:
@@ -43,37 +43,37 @@ class Failing:
         await asyncio.Event().wait()
 
 
-def test_a_task_that_raises_begins_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_raises_restarts(caplog: pytest.LogCaptureFixture) -> None:
     async def body(supervisor: Supervisor) -> None:
         failing = Failing(3)
         entry = supervisor.start("some-task", failing.work, about="broker 7")
         assert supervisor.failures == {"some-task": 0}
         await failing.is_well.wait()
         assert supervisor.failures == {"some-task": 3}
-        assert (entry.runs, entry.is_resting, entry.is_done) == (4, False, False)
+        assert (entry.runs, entry.is_pausing, entry.is_done) == (4, False, False)
         assert supervisor.tasks == [entry]
         await entry.stop()
         assert entry.is_done
         assert supervisor.tasks == []
 
     run(body)
-    assert caplog.text.count("background task some-task (broker 7) failed; it begins again") == 3
+    assert caplog.text.count("background task some-task (broker 7) failed; it restarts") == 3
     assert "ValueError: a bug" in tracebacks(caplog)
 
 
 @pytest.mark.parametrize(
-    ("healthy_s", "rests"),
+    ("healthy_s", "pauses"),
     [
         (60.0, ["0.001", "0.002", "0.004", "0.004", "0.004"]),
         (0.0, ["0.001", "0.001", "0.001", "0.001", "0.001"]),
     ],
     ids=["short runs", "long runs"],
 )
-def test_rests_grow_up_to_a_bound_but_not_after_long_runs(
+def test_pauses_grow_up_to_a_bound_but_not_after_long_runs(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     healthy_s: float,
-    rests: list[str],
+    pauses: list[str],
 ) -> None:
     monkeypatch.setattr(supervisors, "_HEALTHY_S", healthy_s)
 
@@ -83,7 +83,7 @@ def test_rests_grow_up_to_a_bound_but_not_after_long_runs(
         await failing.is_well.wait()
 
     run(body)
-    assert re.findall(r"again in (\S+) s", caplog.text) == rests
+    assert re.findall(r"restarts in (\S+) s", caplog.text) == pauses
 
 
 def test_what_the_work_waits_for_may_be_cancelled_without_ending_the_task() -> None:
@@ -106,7 +106,7 @@ def test_what_the_work_waits_for_may_be_cancelled_without_ending_the_task() -> N
     run(body)
 
 
-def test_a_task_that_can_t_begin_again_stops_the_broker() -> None:
+def test_a_task_that_can_t_restart_stops_the_broker() -> None:
     async def body(supervisor: Supervisor) -> None:
         told: list[Exception] = []
         cleaned: list[Exception] = []

@@ -452,7 +452,7 @@ def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None
 def test_a_store_without_the_cluster_is_left_as_it_is() -> None:
     async def main() -> None:
         data = MemoryStore(SystemClock())
-        with pytest.raises(StoreError, match="holds no cluster yet"):
+        with pytest.raises(StoreError, match="has no cluster yet"):
             await Catalog.open(
                 data.connect(),
                 supervisor=Supervisor(),

@@ -172,7 +172,7 @@ def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) 
         await registration.close()
 
     run_in_memory(scenario)
-    assert "waiting for its lease to run out" in caplog.text
+    assert "waiting for its lease to expire" in caplog.text
 
 
 def test_a_store_that_is_away_is_waited_for() -> None:

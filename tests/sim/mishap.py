@@ -118,7 +118,7 @@ class Mishaps:
         supervisor = machine.supervisor
         if supervisor is None or not machine.is_alive or not machine.is_ready:
             return
-        tasks = [task for task in supervisor.tasks if not task.is_resting]
+        tasks = [task for task in supervisor.tasks if not task.is_pausing]
         task = self._random.choice(tasks)
         if task.policy is Policy.STOP:
             if not self._monitor.may_leave(machine):

@@ -1,4 +1,4 @@
-"""Time: wall clock for what people and records see, monotonic clock for how long things took."""
+"""Clocks: wall-clock time for records and people, monotonic time for durations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start, never going back. The event loop's own time base."""
+        """Seconds from an arbitrary start, never going back. The event loop uses the same time."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The disk: the only door to files.
+"""The disk: the only access to files.
 
 Durability, for every implementation: data written through a `File` is visible to later reads of
 this process at once and survives the process being killed. It survives the machine losing power
@@ -18,12 +18,12 @@ from typing import Final, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-#: Linux makes it up anew at every start of the machine.
+#: Linux writes a new id at every boot.
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 class File(Protocol):
-    """An open file. Not shared between threads, except that `sync` may run beside anything."""
+    """An open file. Threads do not share it, but `sync` may run beside any other call."""
 
     def write(self, data: Buffer, position: int) -> None:
         """Write all of `data` at `position`. On failure (disk full) raises OSError; bytes past
@@ -35,11 +35,11 @@ class File(Protocol):
         ...
 
     def pread(self, size: int, position: int) -> bytes:
-        """Up to `size` bytes from `position`; fewer only at the end of the file."""
+        """Return up to `size` bytes from `position`; fewer only at the end of the file."""
         ...
 
     def pread_into(self, buffer: memoryview, position: int) -> int:
-        """Fill `buffer` from `position`; returns how much was read, less only at the end."""
+        """Fill `buffer` from `position`; return the bytes read, fewer only at the end."""
         ...
 
     def size(self) -> int: ...
@@ -51,7 +51,7 @@ class File(Protocol):
         ...
 
     def fileno(self) -> int:
-        """The descriptor for sendfile, or -1 where there is none (the simulator)."""
+        """Return the descriptor for sendfile, or -1 if there is none (the simulator)."""
         ...
 
     def close(self) -> None: ...
@@ -59,11 +59,11 @@ class File(Protocol):
 
 class Disk(Protocol):
     def open(self, path: Path, *, create: bool = False, readonly: bool = False) -> File:
-        """Open an existing file, or with `create` make it if it is missing."""
+        """Open a file. With `create`, create it if it does not exist."""
         ...
 
     def read(self, path: Path) -> bytes:
-        """The whole content of a small file."""
+        """Return the whole content of a small file."""
         ...
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
@@ -79,7 +79,7 @@ class Disk(Protocol):
     def listdir(self, path: Path) -> list[str]: ...
 
     def mkdir(self, path: Path) -> None:
-        """Make a directory and its parents; an existing one is fine."""
+        """Create a directory and its parents, unless they exist."""
         ...
 
     def rename(self, source: Path, target: Path) -> None:
@@ -87,11 +87,11 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file, if it exists."""
         ...
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and all in it; a missing one is fine."""
+        """Remove a directory and its content, if it exists."""
         ...
 
     def sync_dir(self, path: Path) -> None: ...
@@ -102,7 +102,7 @@ class Disk(Protocol):
         ...
 
     def space(self, path: Path) -> tuple[int, int]:
-        """Bytes in all and bytes usable of the file system that holds `path`."""
+        """Return the total and the usable bytes of the file system of `path`."""
         ...
 
 

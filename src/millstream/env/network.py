@@ -12,15 +12,15 @@ class Listener(Protocol):
     """A bound socket."""
 
     def address(self) -> tuple[str, int]:
-        """Where it is really bound: the port is never 0."""
+        """Return the bound address; the port is never 0."""
         ...
 
     async def start(self) -> None:
-        """Begin to accept. Clients that come before are refused."""
+        """Start to accept connections. Until then they are refused."""
         ...
 
     async def close(self) -> None:
-        """Stop accepting. Connections already accepted are not touched."""
+        """Stop accepting. Accepted connections stay open."""
         ...
 
 
@@ -28,7 +28,7 @@ class Network(Protocol):
     async def bind(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
     ) -> Listener:
-        """Bind to an address; raises OSError when that can't be done."""
+        """Bind to an address. Raises OSError."""
         ...
 
     async def connect(
@@ -56,7 +56,7 @@ class _SystemListener:
 class SystemNetwork:
     """TCP through the running event loop.
 
-    The sizes of buffers are for connections that are accepted; -1 leaves them to the system."""
+    Buffer sizes apply to accepted connections; -1 uses the system's default."""
 
     __slots__ = ("_backlog", "_receive_buffer_bytes", "_send_buffer_bytes")
 
@@ -80,8 +80,8 @@ class SystemNetwork:
             start_serving=False,
         )
         for listening in server.sockets:
-            # Accepted sockets inherit both. The receive buffer must be set before a client
-            # connects: it decides about the window that the client is told.
+            # Accepted sockets inherit both sizes. The receive buffer must be set before a client
+            # connects, because it limits the TCP window of the handshake.
             self._set_buffer(listening, socket.SO_SNDBUF, self._send_buffer_bytes)
             self._set_buffer(listening, socket.SO_RCVBUF, self._receive_buffer_bytes)
         return _SystemListener(server)

@@ -1,4 +1,4 @@
-"""Randomness: ids, jitter, placement. Seeded in the simulator, the system's in a broker."""
+"""Randomness for ids, jitter and placement: the system's in a broker, seeded in the simulator."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ Random: TypeAlias = random.Random
 
 
 def system_random() -> Random:
-    """Randomness fit for ids that must not collide between processes."""
+    """Return randomness for ids that must not collide between processes."""
     return random.SystemRandom()

@@ -1,20 +1,20 @@
-"""The owner of a broker's background tasks: no task dies unseen.
+"""The supervisor of a broker's background tasks: no task dies unnoticed.
 
 Every long-lived task of a broker runs under one `Supervisor`. A task that raises is logged with its
-traceback and with what it worked on, and is counted by name. Its policy decides what follows:
+traceback and its subject, and counted by name. Then its policy applies:
 
-    RESTART   the work begins again, after a rest of 0.1 s that doubles up to 30 s with each failure
-              in a row. A run of more than a minute ends the row. The work must be able to begin
-              from any state that an interrupted run leaves.
-    STOP      the work can't begin again safely: `on_fatal` shuts the broker down in order
+    RESTART   the work restarts, after a pause of 0.1 s that doubles up to 30 s with each failure in
+              a row. A run of more than a minute ends the row. The work must be able to start from
+              any state that an interrupted run leaves.
+    STOP      the work can't restart safely: `on_fatal` shuts the broker down in order
     REPORT    the work is finite, and its owner starts it again when it is needed
 
 Work that returns has ended, and leaves the registry. A `CancelledError` ends a task only if the
-task itself was cancelled. One that comes out of something the work waited for is a failure as any
-other: otherwise a cancelled future would end a task without a trace.
+task itself was cancelled. If an awaited future was cancelled, that is a failure like any other.
+Otherwise it would end a task without a trace.
 
-Tasks belong to the parts that start them, which stop them. The supervisor knows which tasks there
-are (`tasks`) and how often each name has failed (`failures`). Event loop only.
+The part that starts a task also stops it. The supervisor lists the tasks (`tasks`) and counts the
+failures of each name (`failures`). Event loop only.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from typing import Any, Final, TypeAlias
 
 _logger = logging.getLogger(__name__)
 
-_REST_S_MIN: Final = 0.1
-_REST_S_MAX: Final = 30.0
-#: A run of this length counts as healthy: the next failure rests as briefly as the first.
+_PAUSE_S_MIN: Final = 0.1
+_PAUSE_S_MAX: Final = 30.0
+#: A run of this length counts as healthy: the pause after its failure is the shortest one.
 _HEALTHY_S: Final = 60.0
 
-#: Failures of a name that are logged in `_LOG_WINDOW_S`; the others are only counted.
+#: Failures of one name that are logged in `_LOG_WINDOW_S`; further ones are only counted.
 _LOGGED_MAX: Final = 10
 _LOG_WINDOW_S: Final = 60.0
 
-#: Makes the coroutine of one run.
+#: Returns the coroutine of one run.
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Policy(Enum):
-    """What follows when a task raises."""
+    """What happens when a task raises; the values are log texts."""
 
-    RESTART = "it begins again in %g s"
+    RESTART = "it restarts in %g s"
     STOP = "the broker shuts down"
     REPORT = "it is not repeated"
 
 
 class SupervisedTask:
-    """One task of the registry. Made by `Supervisor.start`."""
+    """One background task, created by `Supervisor.start`."""
 
-    __slots__ = ("_task", "about", "is_resting", "name", "on_failure", "policy", "runs")
+    __slots__ = ("_task", "about", "is_pausing", "name", "on_failure", "policy", "runs")
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class SupervisedTask:
         on_failure: Callable[[Exception], None] | None,
     ) -> None:
         self.name = name
-        #: What the task works on, where there are several of its name.
+        #: The task's subject, if several tasks have its name.
         self.about = about
         self.policy = policy
         self.on_failure = on_failure
-        #: How often the work has begun.
+        #: Number of runs.
         self.runs = 0
-        #: Whether the work has failed and has not begun again.
-        self.is_resting = False
+        #: Whether the work has failed and not restarted yet.
+        self.is_pausing = False
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -80,16 +80,16 @@ class SupervisedTask:
 
     @property
     def is_done(self) -> bool:
-        """Whether the work has ended and will not begin again."""
+        """Whether the work has ended and will not restart."""
         return self._task is not None and self._task.done()
 
     def cancel(self) -> None:
-        """End the task soon. May be called more than once."""
+        """Cancel the task. May be called more than once."""
         if self._task is not None:
             self._task.cancel()
 
     async def stop(self) -> None:
-        """End the task, and return when it has ended."""
+        """Cancel the task, and return when it has ended."""
         self.cancel()
         await self.ended()
 
@@ -100,23 +100,23 @@ class SupervisedTask:
 
 
 class Supervisor:
-    """See the module's text."""
+    """The background tasks of one broker."""
 
     __slots__ = ("_logged", "_tasks", "failures", "on_fatal")
 
     def __init__(self) -> None:
-        #: A dict for its order: the simulator's runs depend on it.
+        #: A dict, because the simulator's runs depend on the order.
         self._tasks: dict[SupervisedTask, None] = {}
-        #: By name, when a window of logging began and how much was logged in it.
+        #: Start of the present log window, and failures in it, by name.
         self._logged: dict[str, tuple[float, int]] = {}
-        #: Failures by name of task, also of names that never failed.
+        #: Failures by task name, 0 for names that never failed.
         self.failures: dict[str, int] = {}
-        #: Called when a task failed whose policy is STOP.
+        #: Called when a task with policy STOP fails.
         self.on_fatal: Callable[[Exception], None] = lambda _: None
 
     @property
     def tasks(self) -> list[SupervisedTask]:
-        """The tasks that have not ended, in the order of their start."""
+        """The tasks that have not ended, in start order."""
         return list(self._tasks)
 
     def start(
@@ -128,7 +128,7 @@ class Supervisor:
         policy: Policy = Policy.RESTART,
         on_failure: Callable[[Exception], None] | None = None,
     ) -> SupervisedTask:
-        """Run `work` in a task. `name` is a label of the metric: one of few.
+        """Run `work` in a task. `name` is a metric label, so there must be few of them.
 
         `on_failure` is called at each failure, before the policy is applied."""
         entry = SupervisedTask(name, about, policy, on_failure)
@@ -139,33 +139,33 @@ class Supervisor:
         return entry
 
     def expect(self, name: str) -> None:
-        """Show a name in the metric before anything of it was started or reported."""
+        """Add a name to the metric before its first start or failure."""
         self.failures.setdefault(name, 0)
 
     def report(self, name: str, error: Exception, about: str = "") -> None:
-        """Log and count a failure that does not end a task: of a timer, or of one partition out of
-        many. There may be many in a row, so that only the first few of a minute are logged."""
+        """Log and count a failure that does not end a task: of a timer, or of one partition among
+        many. Only the first few of a minute are logged."""
         self._count(name, error)
         now = asyncio.get_running_loop().time()
-        begun_at, count = self._logged.get(name, (now, 0))
-        if now - begun_at >= _LOG_WINDOW_S:
-            begun_at, count = now, 0
-        self._logged[name] = begun_at, count + 1
+        started_at, count = self._logged.get(name, (now, 0))
+        if now - started_at >= _LOG_WINDOW_S:
+            started_at, count = now, 0
+        self._logged[name] = started_at, count + 1
         if count < _LOGGED_MAX:
             _logger.error("background work %s failed at %s", name, about, exc_info=error)
 
     async def close(self) -> None:
-        """End the tasks that nobody has stopped."""
+        """Stop the tasks that are still running."""
         for entry in self.tasks:
             await entry.stop()
 
     async def _supervise(self, entry: SupervisedTask, work: Work) -> None:
         loop = asyncio.get_running_loop()
-        rest_s = _REST_S_MIN
+        pause_s = _PAUSE_S_MIN
         while True:
             entry.runs += 1
-            entry.is_resting = False
-            begun_at = loop.time()
+            entry.is_pausing = False
+            started_at = loop.time()
             try:
                 await work()
             except asyncio.CancelledError as error:
@@ -173,37 +173,37 @@ class Supervisor:
                 assert task is not None
                 if task.cancelling():
                     raise
-                failure = RuntimeError("what the task waited for was cancelled")
+                failure = RuntimeError("an awaited future was cancelled")
                 failure.__cause__ = error
-                rest_s = self._next_rest_s(rest_s, loop.time() - begun_at, entry.runs)
-                self._failed(entry, failure, rest_s)
+                pause_s = self._next_pause_s(pause_s, loop.time() - started_at, entry.runs)
+                self._failed(entry, failure, pause_s)
             except Exception as error:  # noqa: BLE001  # logged and counted
-                rest_s = self._next_rest_s(rest_s, loop.time() - begun_at, entry.runs)
-                self._failed(entry, error, rest_s)
+                pause_s = self._next_pause_s(pause_s, loop.time() - started_at, entry.runs)
+                self._failed(entry, error, pause_s)
             else:
                 return
             if entry.policy is not Policy.RESTART:
                 return
-            entry.is_resting = True
-            await asyncio.sleep(rest_s)
+            entry.is_pausing = True
+            await asyncio.sleep(pause_s)
 
     def _count(self, name: str, error: Exception) -> None:
         self.failures[name] = self.failures.get(name, 0) + 1
 
-    def _next_rest_s(self, rest_s: float, ran_s: float, runs: int) -> float:
+    def _next_pause_s(self, pause_s: float, ran_s: float, runs: int) -> float:
         if runs == 1 or ran_s >= _HEALTHY_S:
-            return _REST_S_MIN
-        return min(rest_s * 2, _REST_S_MAX)
+            return _PAUSE_S_MIN
+        return min(pause_s * 2, _PAUSE_S_MAX)
 
-    def _failed(self, entry: SupervisedTask, error: Exception, rest_s: float) -> None:
+    def _failed(self, entry: SupervisedTask, error: Exception, pause_s: float) -> None:
         self._count(entry.name, error)
         policy = entry.policy
-        follows = policy.value % rest_s if policy is Policy.RESTART else policy.value
+        follows = policy.value % pause_s if policy is Policy.RESTART else policy.value
         _logger.error("background task %s failed; %s", entry, follows, exc_info=error)
         if entry.on_failure is not None:
             try:
                 entry.on_failure(error)
-            except Exception:  # logged: the policy is applied all the same
+            except Exception:  # logged; the policy still applies
                 _logger.exception("background task %s could not clean up after its failure", entry)
         if policy is Policy.STOP:
             self.on_fatal(error)

@@ -1,1 +1,4 @@
-"""What the cluster agrees on: the store behind it, and the image that every broker keeps of it."""
+"""The cluster's metadata: its records, the image that each broker has, and changes to them.
+
+Leaves elections to `controller`, ISR decisions to `replication`, and storage to `store/`.
+"""

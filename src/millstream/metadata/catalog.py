@@ -1,11 +1,11 @@
-"""The one way to change the cluster's metadata, on top of the image that `follower` keeps.
+"""Changes the cluster metadata, on top of the image that `image_updater` keeps.
 
-Owns the running of changes: planning them on the current image (`topic_change` decides), putting
-many into a transaction, and planning again what another change overtook, a bounded number of
-times. Does not own the store, and decides nothing about placement.
+Plans changes on the current image (`topic_change` decides), stores many in one transaction, and
+plans a change again if another one came first, a bounded number of times. Does not own the store,
+and does not decide about placement.
 
-Every change returns when it is durable in the store and visible in `image`. Cancelling one gives
-up waiting for it; it may still happen. Once following has failed, changes end with an error.
+A change returns when it is durable in the store and visible in `image`. Cancelling a change stops
+the wait; the change may still be stored. Once the image is stale, changes fail.
 """
 
 from __future__ import annotations
@@ -47,34 +47,33 @@ _logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 TopicResult: TypeAlias = TopicRecord | BrokerError
-#: Plans of one call, each with the place of its result.
+#: Plans of one call, each with the index of its result.
 _Group: TypeAlias = list[tuple[int, Plan]]
 
-#: Transactions of a large call are at most this big, or as the store allows: few enough for it,
-#: small enough that applying one does not hold up the loop.
+#: Largest size of a transaction, or the store's limit: applying one must not block the loop.
 _CHANGES_PER_TRANSACTION: Final = 500
-#: With the size above this keeps what is ahead of the image below what stores keep for watchers.
+#: With the size above, changes ahead of the image stay below what stores keep for watchers.
 _TRANSACTIONS_MAX: Final = 64
 _ATTEMPTS_MAX: Final = 16
-#: Topics of a large call that are planned before others may use the loop.
+#: Topics of a large call that are planned in one turn of the loop.
 _PLANS_PER_TURN: Final = 100
-#: Partitions that one call may give a topic; the broker's own limit is no higher.
+#: Largest number of partitions that one call may add to a topic.
 _PARTITIONS_MAX: Final = 10_000
 
 
 class Catalog(ImageUpdater):
-    """Created by `open`, which returns when the image is loaded."""
+    """The metadata with their changes. Created by `open`, which loads the image."""
 
     __slots__ = ("_dotted", "_random", "_slots", "cluster_id", "topic_defaults")
 
     def __init__(self, store: MetadataStore, random: Random, topic_defaults: TopicConfig) -> None:
         super().__init__(store)
         self._random = random
-        #: What a topic's overrides are laid over when they are checked.
+        #: Defaults of topic settings, for validating overrides.
         self.topic_defaults = topic_defaults
         self.cluster_id = ""
         self._slots = asyncio.Semaphore(_TRANSACTIONS_MAX)
-        #: Topics with a dot in their name by `collision_key`; the others are their own key.
+        #: Topics with a dot in their name, by `collision_key`. Other names are their own key.
         self._dotted: dict[str, str] = {}
         self.subscribe(self._index_names)
 
@@ -88,13 +87,13 @@ class Catalog(ImageUpdater):
         topic_defaults: TopicConfig,
         cluster_id: str | None = None,
     ) -> Catalog:
-        """Load the image and follow the store from there. The store stays the caller's.
+        """Load the image and watch the store from there. The caller still owns the store.
 
-        `cluster_id` is the cluster's as the broker knows it: a store that knows no cluster yet is
-        then the wrong one, and is left as it is."""
+        With `cluster_id`, the id that the broker knows, a store without a cluster is the wrong one:
+        this raises StoreError and changes nothing."""
         catalog = cls(store, random, topic_defaults)
         if left := await large_change.sweep(store):
-            _logger.info("deleted what %d changes of large topics had left", left)
+            _logger.info("deleted the remains of %d interrupted changes of large topics", left)
         await catalog.load()
         catalog.start(supervisor)
         try:
@@ -106,10 +105,10 @@ class Catalog(ImageUpdater):
 
     @property
     def changes_max(self) -> int:
-        """How many changes one transaction may hold, and how many compares."""
+        """Largest number of changes, and of conditions, in one transaction."""
         return self.store.changes_max
 
-    # Changes. Those of many topics give one result each, in order, and never raise for one.
+    # Changes. Changes of many topics return one result each, in order, and do not raise for one.
 
     async def create_topics(
         self, topics: Sequence[NewTopic], *, validate_only: bool = False
@@ -128,7 +127,7 @@ class Catalog(ImageUpdater):
     async def create_partitions(
         self, requests: Sequence[NewPartitions], *, validate_only: bool = False
     ) -> list[TopicResult]:
-        """Additions that do not fit into a transaction are made in several."""
+        """Add partitions to topics, in several transactions if they do not fit into one."""
 
         def plan(new: NewPartitions) -> Plan:
             return topic_change.create_partitions(self.image, new, _PARTITIONS_MAX)
@@ -153,7 +152,7 @@ class Catalog(ImageUpdater):
         return results
 
     async def delete_topics(self, topics: Sequence[str | TopicId]) -> list[TopicResult]:
-        """By name or by id. The results are the topics as they were."""
+        """Delete topics by name or id; return the deleted topics."""
 
         def plan(wanted: str | TopicId) -> Plan:
             return topic_change.delete_topic(self.image, wanted)
@@ -173,9 +172,9 @@ class Catalog(ImageUpdater):
     async def register_broker(
         self, record: BrokerRecord, lease: LeaseId | None = None
     ) -> BrokerRecord:
-        """Put a broker into the cluster for as long as `lease` lives.
+        """Register a broker for as long as `lease` lives.
 
-        DUPLICATE_BROKER_REGISTRATION while another incarnation of the same id is there.
+        DUPLICATE_BROKER_REGISTRATION while another process with this broker id is registered.
         """
         key = records.broker_key(record.node_id)
         for _ in range(_ATTEMPTS_MAX):
@@ -190,20 +189,22 @@ class Catalog(ImageUpdater):
         raise _taken(record.node_id, present)
 
     def check_free(self, node_id: int) -> None:
-        """DUPLICATE_BROKER_REGISTRATION if a broker of this number is registered."""
+        """Raise DUPLICATE_BROKER_REGISTRATION if a broker with this id is registered."""
         if (present := self.image.brokers.get(node_id)) is not None:
             raise _taken(node_id, present)
 
     async def alter_broker_configs(self, node_id: int | None, edit: Edit) -> Configs:
-        """Change one broker's run-time settings, or with None those of all; `edit` validates."""
+        """Change one broker's dynamic settings, or the cluster-wide ones with None.
+
+        `edit` validates them."""
         return await self._alter_configs(records.broker_config_key(node_id), edit)
 
     async def alter_group_configs(self, group_id: str, edit: Edit) -> Configs:
-        """Change what a group sets for itself, be it known or not; `edit` validates."""
+        """Change a group's settings, whether the group exists or not; `edit` validates them."""
         return await self._alter_configs(records.group_config_key(group_id), edit)
 
     async def alter_client_metrics_configs(self, name: str, edit: Edit) -> Configs:
-        """Create, change or delete a subscription to client metrics; `edit` validates."""
+        """Create, change or delete a subscription to client metrics; `edit` validates it."""
         return await self._alter_configs(records.client_metrics_config_key(name), edit)
 
     async def _alter_configs(self, key: str, edit: Edit) -> Configs:
@@ -217,9 +218,9 @@ class Catalog(ImageUpdater):
         raise _overtaken(key)
 
     async def allocate_producer_ids(self, block: int = 1000) -> range:
-        """A block of producer ids that nobody else was or will be given.
+        """Allocate a block of producer ids that are never assigned again.
 
-        COORDINATOR_LOAD_IN_PROGRESS, after which clients ask again, while the store is away."""
+        COORDINATOR_LOAD_IN_PROGRESS, after which clients retry, while the store is unavailable."""
         try:
             return await self._allocate_producer_ids(block)
         except (UnavailableError, UncertainError) as error:
@@ -237,7 +238,7 @@ class Catalog(ImageUpdater):
                 return range(first, first + block)
         raise _overtaken(key)
 
-    # Running changes.
+    # Running changes
 
     async def _change_each(
         self,
@@ -246,7 +247,7 @@ class Catalog(ImageUpdater):
         plan: Callable[[_T], Plan],
         validate_only: bool = False,
     ) -> list[TopicResult]:
-        """Plan and run a change per item, many to a transaction."""
+        """Plan and store one change per item, many to a transaction."""
         results: list[TopicResult] = []
         plans: _Group = []
         seen: set[object] = set()
@@ -274,7 +275,8 @@ class Catalog(ImageUpdater):
     async def _run(
         self, group: _Group, replan: Callable[[int], Plan], results: list[TopicResult]
     ) -> None:
-        """Run one transaction; if it was overtaken, plan its items again and run them singly."""
+        """Run one transaction. If another change came first, plan its items again, and store them
+        singly."""
         for _ in range(_ATTEMPTS_MAX):
             try:
                 done = await self._run_once(group, results)
@@ -311,7 +313,7 @@ class Catalog(ImageUpdater):
     async def transact(
         self, compares: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome | None:
-        """Run a transaction and see it in the image; None if it was overtaken."""
+        """Run a transaction and wait until the image shows it; None if a condition failed."""
         async with self._slots:
             self.check_following()
             outcome = await self.store.transact(compares, changes)
@@ -326,19 +328,19 @@ class Catalog(ImageUpdater):
         return outcome if outcome.succeeded else None
 
     async def _find_cluster_id(self, expected: str | None) -> str:
-        """The cluster's id; the first broker to ask makes it up."""
+        """Return the cluster's id; the first broker creates it."""
         while (found := await self.store.get(records.CLUSTER_KEY)) is None:
             if expected is not None:
                 raise StoreError(
-                    f"it holds no cluster yet, but the data folder is of cluster {expected}: name"
-                    " that cluster's metadata store, or an empty data folder"
+                    f"it has no cluster yet, but the data directory belongs to cluster {expected}:"
+                    " name that cluster's metadata store, or an empty data directory"
                 )
             text = base64.urlsafe_b64encode(self._random.randbytes(16)).rstrip(b"=").decode()
             put = Put(records.CLUSTER_KEY, records.encode_cluster(text))
             await self.transact([Compare(records.CLUSTER_KEY, 0)], [put])
         return records.decode_cluster(found.value)
 
-    # Names.
+    # Topic names
 
     def _check_collision(self, name: str, claimed: dict[str, str]) -> None:
         key = collision_key(name)
@@ -364,7 +366,7 @@ class Catalog(ImageUpdater):
 
 
 def _groups(plans: _Group, changes_max: int) -> Iterator[_Group]:
-    """Plans in stretches that make up one transaction each; one that is too large is alone."""
+    """Group plans into transactions; a plan that is too large is alone."""
     size_max = min(changes_max, _CHANGES_PER_TRANSACTION)
     group: _Group = []
     size = 0
@@ -409,5 +411,5 @@ def _taken(node_id: int, present: BrokerRecord | None) -> BrokerError:
 def _overtaken(what: str) -> BrokerError:
     return BrokerError(
         ErrorCode.REQUEST_TIMED_OUT,
-        f"{what} kept being changed by others; gave up after {_ATTEMPTS_MAX} attempts",
+        f"other changes of {what} came first {_ATTEMPTS_MAX} times; try again",
     )

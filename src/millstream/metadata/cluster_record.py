@@ -1,4 +1,4 @@
-"""What is known of brokers, topics and partitions, and how it is written in the store.
+"""The records of brokers, topics and partitions, and their keys and values in the store.
 
 Keys and values (JSON; fields at their defaults are left out, unknown ones are ignored):
     cluster                      {"id"}
@@ -9,19 +9,19 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
                                   "removing", "partition_epoch", "elr", "last_known_elr",
                                   "directories": [[broker, directory id]]}
     configs/broker/<id>|default  {name: text}
-    configs/group/<name>         {name: text}; absent where the group sets nothing
-    configs/client-metrics/<name> {name: text}; a subscription to metrics of clients
+    configs/group/<name>         {name: text}; absent if the group has no settings
+    configs/client-metrics/<name> {name: text}; a subscription to client metrics
     producer-ids                 {"next"}
-    features                     {name: level}; absent while nobody has changed a level
-    unregistered/<id>            {"incarnation"}: of the process that was unregistered
+    features                     {name: level}; absent until a level is changed
+    unregistered/<id>            {"incarnation"} of the process that was unregistered
     controller                   {"id"}                                        leased
-    leaving/<id>                 {}: the broker is about to stop               leased
-    pending/<topic-id>           a large topic in the middle of a change; see `large_change`
-Topic ids are in Kafka's text form. A topic exists when its `topics/` key does: partitions are put
-no later than it, and deleted no earlier.
+    leaving/<id>                 {}: the broker is shutting down               leased
+    pending/<topic-id>           a change of a large topic in progress; see `large_change`
+Topic ids are in Kafka's text form. A topic exists if its `topics/` key does: partitions are put no
+later than it, and deleted no earlier.
 
-Records are immutable and hold no cycles, so they stay out of the garbage collector's sight. With
-100,000 of them that is what keeps its pauses short.
+Records are immutable and have no cycles, so the garbage collector ignores them. With 100,000
+records that keeps its pauses short.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NO_CONFIGS: Final[Configs] = Map()
 
 
 class Endpoint(msgspec.Struct, frozen=True, gc=False):
-    """Where clients of one listener reach a broker."""
+    """The address of one listener of a broker."""
 
     listener_name: str
     host: str
@@ -63,16 +63,16 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A broker that is alive. `epoch` is the store's revision of its registration."""
+    """A live broker. `epoch` is the store's revision of its registration."""
 
     node_id: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
-    #: Differs between two starts of the same broker.
+    #: Id of the process: it differs between two starts of a broker.
     incarnation: str = ""
-    #: Whether the stop before was clean; if not it may have lost what was acknowledged.
+    #: Whether the last stop was clean. Otherwise the broker may have lost acknowledged records.
     clean_start: bool = True
-    #: The id of its data folder; empty where an earlier release registered it.
+    #: Its directory id; empty in registrations without one.
     directory: str = ""
     epoch: int = -1
 
@@ -84,7 +84,7 @@ class BrokerRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class PartitionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """The only truth about a partition. Equal records of different partitions are shared."""
+    """The state of a partition in the cluster. Equal records of partitions are shared."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -92,15 +92,14 @@ class PartitionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True,
     isr: tuple[int, ...]
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
-    #: Counts every change of the record; what a change compares with.
+    #: Grows by one with every change of the record.
     partition_epoch: int = 0
-    #: Eligible leader replicas (KIP-966): they left the ISR while it was below the minimum, and the
-    #: folder that `directories` names for them has every committed record.
+    #: Eligible leader replicas (KIP-966): they left the ISR while it was below the minimum, and
+    #: their directory in `directories` has every committed record.
     elr: tuple[int, ...] = ()
     #: Replicas that were in the ISR or the ELR since then, but may have lost records.
     last_known_elr: tuple[int, ...] = ()
-    #: The data folder of each replica that is or was in sync: pairs of broker and directory id. A
-    #: record of an earlier release has none.
+    #: Broker id and directory id of each replica that is or was in sync, where it is known.
     directories: tuple[tuple[int, str], ...] = ()
 
     def directory(self, replica: int) -> str:
@@ -117,14 +116,14 @@ class TopicRecord(msgspec.Struct, frozen=True, gc=False):
     name: str
     topic_id: TopicId
     partitions: tuple[PartitionRecord, ...]
-    #: Only what was set on the topic; `TopicConfig.from_strings` gives the values in force.
+    #: The topic's overrides; `TopicConfig.from_strings` returns the values in force.
     configs: Configs = NO_CONFIGS
     #: The store's revision of the `topics/` key.
     revision: int = 0
 
 
 class FeatureLevels(msgspec.Struct, frozen=True, gc=False):
-    """The levels that were finalized, by feature. `revision` is the store's, of the key."""
+    """Finalized levels by feature. `revision` is the store's revision of the key."""
 
     levels: Map[str, int] = Map()
     revision: int = 0
@@ -176,7 +175,7 @@ def partition_key(topic_id: TopicId, partition: int) -> str:
 
 
 def broker_config_key(node_id: int | None) -> str:
-    """None is the default for every broker."""
+    """Return the key of a broker's settings; None is the cluster-wide default."""
     return BROKER_CONFIGS + (DEFAULT_BROKER if node_id is None else str(node_id))
 
 

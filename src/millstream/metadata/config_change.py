@@ -1,7 +1,7 @@
-"""Edits of a set of overrides, as AlterConfigs and IncrementalAlterConfigs ask for them.
+"""Edits of configuration overrides, for AlterConfigs and IncrementalAlterConfigs. Pure.
 
-Pure. An edit is a function from the present overrides to the new ones, so that it can be made
-again on newer ones. Whether the result is valid is decided where it is stored.
+An edit is a function from the present overrides to the new ones, so that it can be repeated on
+newer ones. The caller validates the result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from millstream.model.map import Map
 
 
 class ConfigOperation(IntEnum):
-    """What to do with one setting; the numbers are the protocol's."""
+    """The operation on one setting; the numbers are the protocol's."""
 
     SET = 0
     DELETE = 1
@@ -26,6 +26,8 @@ class ConfigOperation(IntEnum):
 
 
 class ConfigChange(NamedTuple):
+    """One operation on one setting."""
+
     name: str
     operation: ConfigOperation
     #: Ignored by DELETE.
@@ -33,14 +35,14 @@ class ConfigChange(NamedTuple):
 
 
 def replace_all(configs: Mapping[str, str]) -> Callable[[Configs], Configs]:
-    """Forget every override and set these (AlterConfigs)."""
+    """Replace all overrides with these (AlterConfigs)."""
     return lambda _: Map(configs)
 
 
 def incremental(
     changes: Sequence[ConfigChange], definitions: Mapping[str, Definition]
 ) -> Callable[[Configs], Configs]:
-    """Change these overrides and leave the others (IncrementalAlterConfigs)."""
+    """Change these overrides and keep the others (IncrementalAlterConfigs)."""
     names = [change.name for change in changes]
     if len(set(names)) != len(names):
         raise BrokerError(ErrorCode.INVALID_REQUEST, "a setting may be changed only once a request")

@@ -1,4 +1,4 @@
-"""Changing the finalized levels of features, by compare-and-swap."""
+"""Changes the finalized levels of features by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.store.port import Compare, Put
 from millstream.model.error import BrokerError, ErrorCode
 
-#: Gives the levels to store, from those that were finalized before; may raise BrokerError.
+#: Returns the levels to store, from the present ones; may raise BrokerError.
 DecideLevels: TypeAlias = Callable[[Mapping[str, int]], Mapping[str, int]]
 
 _ATTEMPTS_MAX: Final = 16
 
 
 async def alter_features(catalog: Catalog, decide: DecideLevels) -> None:
-    """Finalize the levels that `decide` gives, all or none. Return when they are in the image."""
+    """Store the levels that `decide` returns, all or none. Return when the image has them."""
     for _ in range(_ATTEMPTS_MAX):
         before = catalog.image.features
         levels = decide(before.levels)
@@ -26,5 +26,6 @@ async def alter_features(catalog: Catalog, decide: DecideLevels) -> None:
         if await catalog.transact([expected], [put]) is not None:
             return
     raise BrokerError(
-        ErrorCode.REQUEST_TIMED_OUT, "the features kept being changed by others; try again"
+        ErrorCode.REQUEST_TIMED_OUT,
+        f"other changes of the features came first {_ATTEMPTS_MAX} times; try again",
     )

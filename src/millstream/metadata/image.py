@@ -1,12 +1,11 @@
-"""The cluster as one broker knows it: an immutable image, and how changes move it on.
+"""An immutable image of the cluster metadata, and the changes that lead to the next image. Pure.
 
-Owns no I/O and no clock. `ClusterImage` is a value: whoever holds one sees one instant, whatever
-happens meanwhile. `apply` gives the next image and what differs; maps are persistent, so that one
-changed topic among 100,000 costs a few hundred items and not a copy of all. Unknown keys are left
-alone: a newer broker may have put them.
+A `ClusterImage` is a value of one revision. `apply` returns the next image and the delta. Maps are
+persistent: one changed topic among 100,000 copies a few hundred items, not all. Unknown keys are
+ignored, because a newer broker may have put them.
 
-A partition whose topic is not known yet, or that would leave a gap, waits in `waiting` until the
-missing key arrives: stores that limit the size of a transaction deliver large topics in pieces.
+A partition whose topic is not known yet, or that would leave a gap, waits in `waiting` for the
+missing key: stores that limit the size of a transaction deliver large topics in pieces.
 """
 
 from __future__ import annotations
@@ -50,38 +49,38 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """One instant of the cluster. All lookups are O(1)."""
+    """The cluster metadata at one revision. All lookups are O(1)."""
 
-    #: The store's revision that this image shows.
+    #: The store's revision of this image.
     revision: int = 0
     brokers: Map[int, BrokerRecord] = field(default_factory=Map)
     topics: Map[str, TopicRecord] = field(default_factory=Map)
     topic_names: Map[TopicId, str] = field(default_factory=Map)
-    #: Settings changed at run time, per broker and for all of them.
+    #: Dynamic settings per broker, and cluster-wide.
     broker_configs: Map[int, Configs] = field(default_factory=Map)
     default_broker_configs: Configs = NO_CONFIGS
-    #: What groups set for themselves; only those that set something.
+    #: Settings of groups that have any.
     group_configs: Map[str, Configs] = field(default_factory=Map)
-    #: Subscriptions to metrics of clients, by name.
+    #: Subscriptions to client metrics, by name.
     client_metrics: Map[str, Configs] = field(default_factory=Map)
-    #: The broker that is the controller, or NO_LEADER.
+    #: Broker id of the controller, or NO_LEADER.
     controller: int = NO_LEADER
-    #: The store's revision of the controller's key: it differs between two terms of one broker.
+    #: The store's revision of the controller's key. It changes with every new controller.
     controller_epoch: int = 0
-    #: Levels that were finalized at run time.
+    #: Finalized feature levels.
     features: FeatureLevels = records.NO_FEATURES
-    #: Brokers that are about to stop.
+    #: Brokers that are shutting down.
     leaving: frozenset[int] = frozenset()
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
 
     @property
     def eligible(self) -> Collection[int]:
-        """Brokers that may be given something: alive, and not about to stop."""
+        """Brokers that may get new roles: alive, and not shutting down."""
         return frozenset(self.brokers) - self.leaving if self.leaving else self.brokers
 
     @property
     def directories(self) -> dict[int, str]:
-        """The id of the data folder with which each broker is registered."""
+        """The directory id with which each broker is registered."""
         return {broker_id: broker.directory for broker_id, broker in self.brokers.items()}
 
     def topic(self, name: str) -> TopicRecord | None:
@@ -103,13 +102,13 @@ EMPTY_IMAGE: Final = ClusterImage()
 
 @dataclass(slots=True)
 class ImageDelta:
-    """What differs between two images. A topic deleted and made anew is in both lists."""
+    """The difference between two images. A topic deleted and created again is in both lists."""
 
     created: list[TopicRecord] = field(default_factory=list)
     deleted: list[TopicRecord] = field(default_factory=list)
     #: Same topic id before and after; partitions or configs differ.
     changed: list[tuple[TopicRecord, TopicRecord]] = field(default_factory=list)
-    #: Brokers that came, went (None) or changed.
+    #: Brokers that registered or changed; None for brokers that are gone.
     brokers: dict[int, BrokerRecord | None] = field(default_factory=dict)
     #: Whether any broker's settings, or the default ones, differ.
     broker_configs: bool = False
@@ -117,11 +116,11 @@ class ImageDelta:
     group_configs: set[str] = field(default_factory=set)
     #: Whether any subscription to client metrics differs.
     client_metrics: bool = False
-    #: Whether another broker, or none, is the controller.
+    #: Whether the controller changed.
     controller: bool = False
-    #: Whether brokers began, or ceased, to leave.
+    #: Whether the set of brokers that are shutting down changed.
     leaving: bool = False
-    #: Whether levels of features differ.
+    #: Whether feature levels changed.
     features: bool = False
 
     def __bool__(self) -> bool:
@@ -142,20 +141,20 @@ class ImageDelta:
 def apply(
     image: ClusterImage, events: Iterable[Event], revision: int
 ) -> tuple[ClusterImage, ImageDelta]:
-    """The image after `events`, which are all those up to `revision`.
+    """Return the image after `events`, which are all events up to `revision`, and the delta.
 
-    StoreError if one of them cannot be read."""
+    StoreError if one of them can't be read."""
     step = _Step(image)
     for event in events:
         try:
-            step.take(event)
+            step.add(event)
         except ValueError as error:
-            raise StoreError(f"metadata key {event.key!r} cannot be read: {error}") from error
+            raise StoreError(f"metadata key {event.key!r} can't be read: {error}") from error
     return step.finish(revision)
 
 
 def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
-    """What differs between two images that no list of events connects."""
+    """Return the difference between two images without a list of events."""
     delta = ImageDelta()
     for name, topic in new.topics.items():
         _compare_topic(delta, old.topics.get(name), topic)
@@ -192,7 +191,7 @@ def _compare_topic(delta: ImageDelta, old: TopicRecord | None, new: TopicRecord)
 
 
 class _Step:
-    """One application of events: collected first, so that a topic is rebuilt once."""
+    """Collects events before applying them, so that each topic is rebuilt once."""
 
     __slots__ = (
         "_broker_configs",
@@ -223,7 +222,7 @@ class _Step:
         self._controller_epoch = image.controller_epoch
         self._features = image.features
         self._leaving: dict[int, bool] = {}
-        #: The last state of each topic that was put or deleted; partitions still missing.
+        #: The last value of each topic that was put or deleted, without its partitions.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
         # Most values are equal to many others, and consecutive keys share a topic id.
@@ -231,12 +230,12 @@ class _Step:
         self._configs: dict[Configs, Configs] = {NO_CONFIGS: NO_CONFIGS}
         self._ids: dict[str, TopicId] = {}
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         key = event.key
         if key.startswith(records.PARTITIONS):
-            self._take_partition(event)
+            self._add_partition(event)
         elif key.startswith(records.TOPICS):
-            self._take_topic(event)
+            self._add_topic(event)
         elif key.startswith(records.BROKERS):
             node_id = int(key.removeprefix(records.BROKERS))
             self._brokers[node_id] = (
@@ -245,7 +244,7 @@ class _Step:
                 else None
             )
         elif key.startswith(records.BROKER_CONFIGS):
-            self._take_broker_configs(event)
+            self._add_broker_configs(event)
         elif key.startswith(records.GROUP_CONFIGS):
             self._group_configs[key.removeprefix(records.GROUP_CONFIGS)] = _configs(event)
         elif key.startswith(records.CLIENT_METRICS_CONFIGS):
@@ -263,7 +262,7 @@ class _Step:
                 else records.decode_features(event.value, event.revision)
             )
 
-    def _take_broker_configs(self, event: Event) -> None:
+    def _add_broker_configs(self, event: Event) -> None:
         configs = _configs(event)
         owner = event.key.removeprefix(records.BROKER_CONFIGS)
         if owner == records.DEFAULT_BROKER:
@@ -271,7 +270,7 @@ class _Step:
         else:
             self._broker_configs[int(owner)] = configs
 
-    def _take_topic(self, event: Event) -> None:
+    def _add_topic(self, event: Event) -> None:
         name = event.key[len(records.TOPICS) :]
         if event.value is None:
             self._topics[name] = None
@@ -282,7 +281,7 @@ class _Step:
         topic_id = self._topic_id(value.id)
         self._topics[name] = TopicRecord(name, topic_id, (), configs, event.revision)
 
-    def _take_partition(self, event: Event) -> None:
+    def _add_partition(self, event: Event) -> None:
         _, text, number = event.key.split("/")
         found: PartitionRecord | None = None
         if event.value is not None:
@@ -369,7 +368,7 @@ class _Step:
     def _rebuild(
         self, topic_id: TopicId, before: tuple[PartitionRecord, ...], waiting: _Waiting
     ) -> tuple[PartitionRecord, ...]:
-        """The partitions from 0 up to the first gap; those beyond it wait."""
+        """Return the partitions from 0 up to the first gap. Those beyond it wait."""
         changes = self._partitions.pop(topic_id, None)
         held = waiting.pop(topic_id, None)
         if changes is None and held is None:
@@ -400,7 +399,7 @@ def _hold(
 
 
 def _updated(current: Map[_K, _V], changes: Mapping[_K, _V | None]) -> Map[_K, _V]:
-    """`current` with `changes`, where None removes."""
+    """Return `current` with `changes`; None removes a key."""
     mutation = current.mutate()
     for key, value in changes.items():
         if value is None:

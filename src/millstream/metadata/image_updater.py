@@ -1,13 +1,13 @@
-"""Keeps a `ClusterImage` up to date with the store.
+"""Keeps a `ClusterImage` up to date with the metadata store.
 
-Owns the current image, the task that watches the store, and who is told of changes. Changes
-nothing in the store itself; `catalog` does.
+Owns the current image, the task that watches the store, and the subscribers to changes. Changes
+nothing in the store; `catalog` does.
 
 Everything runs on one event loop. Subscribers are called in order of subscription, synchronously,
-with the image that is current from then on.
+with the new image.
 
-If watching fails for good, or a subscriber raises, the image grows stale, and some subscribers have
-seen what others have not. Watching does not begin again then: every wait ends with an error,
+If the watch fails for good, or a subscriber raises, the image is stale, and some subscribers have
+seen changes that others have not. The watch is then not restarted: every wait ends with an error,
 `failed` is resolved, and the broker shuts down (`Policy.STOP`).
 """
 
@@ -40,7 +40,7 @@ Subscriber: TypeAlias = Callable[[ClusterImage, ImageDelta], None]
 
 
 class ImageUpdater:
-    """Loaded by `load`, then kept up to date between `start` and `close`."""
+    """Holds the image: `load` reads it, and it is kept up to date between `start` and `close`."""
 
     __slots__ = ("_order", "_subscribers", "_task", "_waiters", "failed", "image", "store")
 
@@ -51,12 +51,12 @@ class ImageUpdater:
         self.failed: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
         self._subscribers: list[Subscriber] = []
         self._task: SupervisedTask | None = None
-        #: Who waits for the image to reach a revision: a heap of (revision, order, future).
+        #: Waits for a revision of the image: a heap of (revision, order, future).
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = count()
 
     async def load(self) -> None:
-        """Bring the image to the store's present state, whatever it was before."""
+        """Read the whole store into the image."""
         found = await self.store.range("")
         events = (Event(item.key, item.value, item.revision) for item in found.items)
         loaded, delta = apply(EMPTY_IMAGE, events, found.revision)
@@ -70,18 +70,18 @@ class ImageUpdater:
         )
 
     async def close(self) -> None:
-        """Stop following. Whoever still waits gets a StoreError."""
+        """Stop the watch. Every wait ends with a StoreError."""
         if self._task is not None:
             await self._task.stop()
         self._fail(StoreError("the catalog is closed"))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Have `subscriber` called on every change; calling the result ends that."""
+        """Call `subscriber` on every change; the result unsubscribes it."""
         self._subscribers.append(subscriber)
         return partial(self._subscribers.remove, subscriber)
 
     async def reached(self, revision: int) -> None:
-        """Return once `image` shows this revision; StoreError if it never will."""
+        """Return once `image` has this revision; StoreError if it never will."""
         if self.image.revision >= revision:
             return
         self.check_following()
@@ -107,7 +107,7 @@ class ImageUpdater:
             try:
                 return await self.load()
             except UnavailableError as error:
-                _logger.warning("metadata cannot be loaded yet: %s", error)
+                _logger.warning("metadata can't be loaded yet: %s", error)
                 await asyncio.sleep(_RELOAD_PAUSE_S)
 
     async def _watch(self) -> None:

@@ -1,15 +1,15 @@
-"""Topics that are too large for one transaction of the store: made and deleted in pieces.
+"""Creates and deletes topics that are too large for one transaction of the store.
 
-Owns the order of the pieces, such that nobody ever sees half a topic, and what is left of a change
-that was broken off. Decides nothing about topics; `topic_change` does.
+Owns the order of the pieces, so that no broker ever sees half a topic, and the removal of what an
+interrupted change left. `topic_change` decides about topics.
 
-A marker, `pending/<topic-id>`, is there while pieces are. Every piece compares it, so whoever puts
-it again has taken over: no further piece of the one before can be made.
-    creation   marker put; partitions, piece by piece; at last the topic put, the marker deleted
-    deletion   the topic deleted, the marker put; partitions, piece by piece; the marker deleted
-So a marker means that there is no such topic, and that its partitions, if any, are to be deleted.
-A broker that opens the catalog does that (`sweep`). A creation at another broker that it cuts off
-is planned again there.
+The key `pending/<topic-id>`, the marker, exists while pieces are stored. Every piece compares it. A
+broker that puts the marker again takes the change over: no further piece of the old one succeeds.
+    creation   put the marker; put partitions in pieces; put the topic and delete the marker
+    deletion   delete the topic and put the marker; delete partitions in pieces; delete the marker
+So a marker means that the topic does not exist, and that its partitions must be deleted. A broker
+that opens the catalog does that (`sweep`). If it interrupts a creation at another broker, that
+broker plans the creation again.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PENDING: Final = "pending/"
 
 
 def growth(new: NewPartitions, changes_max: int) -> list[NewPartitions]:
-    """An addition of partitions as additions that fit into a transaction each, in order.
+    """Split an addition of partitions into additions that fit into one transaction each.
 
-    If it is broken off between them, the topic has grown by less."""
+    If the change is interrupted, the topic has some of the new partitions."""
     size = changes_max - 1
     present = new.count - len(new.assignment)
     return [
@@ -51,7 +51,7 @@ def growth(new: NewPartitions, changes_max: int) -> list[NewPartitions]:
 
 
 async def make(store: MetadataStore, plan: Plan) -> Outcome:
-    """Create or delete a topic with more changes than a transaction may hold."""
+    """Create or delete a topic with more changes than fit into one transaction."""
     topic_key = records.topic_key(plan.topic.name)
     topic = next(change for change in plan.changes if change.key == topic_key)
     partitions = [change for change in plan.changes if change is not topic]
@@ -63,7 +63,7 @@ async def make(store: MetadataStore, plan: Plan) -> Outcome:
 
 
 async def sweep(store: MetadataStore) -> int:
-    """Delete what changes that were broken off have left; gives how many there were."""
+    """Delete the remains of interrupted changes; return how many changes there were."""
     found = (await store.range(PENDING)).items
     for marker in found:
         await _clear(store, marker)
@@ -100,13 +100,13 @@ async def _delete(
         try:
             await _make_pieces(store, held, partitions, [Delete(mark.key)])
         except StoreError as error:
-            # The topic is gone; this is only what nobody sees any more.
+            # The topic is deleted, so the remaining partitions are invisible.
             _logger.warning("partitions of deleted topic are left for the next start: %s", error)
     return begun
 
 
 async def _clear(store: MetadataStore, marker: KeyValue) -> None:
-    """Take a change over, unless somebody else has, and delete what it left."""
+    """Take an interrupted change over, unless another broker has, and delete its partitions."""
     held = Compare(marker.key, marker.revision)
     taken = await store.transact([held], [Put(marker.key, marker.value)])
     if taken.succeeded:
@@ -123,7 +123,7 @@ async def _make_pieces(
     changes: Sequence[Change],
     last: Sequence[Change],
 ) -> Outcome:
-    """`changes` in pieces of any number, `last` in the last transaction."""
+    """Store `changes` in as many pieces as needed, and `last` with the last piece."""
     size = store.changes_max - len(last)
     pieces = [changes[start : start + size] for start in range(0, len(changes), size)] or [[]]
     for piece in pieces[:-1]:

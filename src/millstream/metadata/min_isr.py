@@ -1,4 +1,4 @@
-"""How many in-sync replicas a partition needs, by its record and its topic's settings. Pure.
+"""The number of in-sync replicas that a partition needs. Pure.
 
 The only place that compares an ISR with `min.insync.replicas`. The leader (acks=all, the high
 watermark), the controller and the metrics call it, so they can't disagree.
@@ -26,9 +26,9 @@ def replica_count(record: PartitionRecord) -> int:
 
 
 def configured_min_isr(topic: TopicRecord, defaults: TopicConfig) -> int | None:
-    """Return the topic's `min.insync.replicas`, None where nobody has set it.
+    """Return the topic's `min.insync.replicas`, or None if it is not set.
 
-    Cheap, as the controller asks for every topic."""
+    It is cheap, because the controller calls it for every topic."""
     text = topic.configs.get(MIN_ISR)
     return defaults.min_insync_replicas if text is None else int(text)
 
@@ -44,16 +44,16 @@ def min_isr(record: PartitionRecord, config: TopicConfig) -> int:
 
 
 def default_min_isr(topic: TopicRecord) -> int:
-    """Return what `min.insync.replicas` of a topic is where nobody has set it.
+    """Return the default `min.insync.replicas` of a topic, from its first partition.
 
-    Its partitions may differ while they are reassigned; the first one speaks for them."""
+    Partitions may differ while they are reassigned."""
     replicas = replica_count(topic.partitions[0]) if topic.partitions else 0
     return durability.default_min_isr(replicas)
 
 
 def is_under_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:
     """Return whether too few replicas are in sync for anything new to be committed."""
-    # Asked for every Produce, and nearly always of a full ISR, which no minimum can exceed.
+    # Called for every Produce, mostly with a full ISR, which no minimum can exceed.
     if len(record.isr) >= len(record.replicas):
         return False
     return len(record.isr) < min_isr(record, config)

@@ -1,19 +1,19 @@
-"""A broker's presence in the cluster: a leased key that says it is alive and where.
+"""A broker's registration: a leased key with its addresses, which exists while it is alive.
 
-Owns the lease and the task that keeps it alive. A broker that was silent for too long (stopped in
-a debugger, cut off from the store) finds its lease gone, and registers anew; others have then seen
-it leave and come back. A store that cannot be reached is tried again; if it refuses for another
-reason, the broker shuts down (`Policy.STOP`): nobody would notice a lease that is not renewed.
+Owns the lease and the task that renews it. A broker that was paused or cut off from the store for
+too long loses its lease and registers again; other brokers see it leave and return. An unreachable
+store is retried. After any other error the broker shuts down (`Policy.STOP`), because its lease is
+no longer renewed.
 
-A broker whose lease may have run out unseen, because the store can't be reached, is fenced: others
-may have taken over from it. `on_fenced` is told when that begins and when it ends. A process that
-was stopped for a while finds work waiting before its timers run, so whoever is about to act on the
-broker's behalf calls `check` first.
+A broker whose lease may have expired, because the store is unreachable, is fenced: another broker
+may have replaced it as leader. `on_fenced` is called when the fence is set and when it is lifted. A
+process that was paused may find requests before its timers run, so code that acts as a leader calls
+`check` first.
 
-Two processes with one broker id would write over each other's work, so the second one is refused.
-The first may also be a dead one whose lease has not run out yet: a start waits for that.
+A second process with the same broker id is rejected, because the two would overwrite each other's
+changes. The first one may be dead with a lease that has not expired yet: a start waits for that.
 
-A process that was unregistered (`controller/unregistration`) does not register anew: it stays
+A process that was unregistered (`controller/unregistration`) does not register again. It stays
 fenced until it is stopped.
 """
 
@@ -45,13 +45,13 @@ from millstream.model.error import BrokerError
 
 _logger = logging.getLogger(__name__)
 
-#: Renewals in the life of a lease; all but one may be lost.
+#: Renewals within the lifetime of a lease; all but one may fail.
 _RENEWALS: Final = 3
-#: Rest after the store refused something, or was not reached.
+#: Pause after an error of the store.
 _RETRY_S: Final = 0.05
-#: Looks, in the time of a lease, whether an earlier process of the same broker is gone.
+#: Checks, within the lifetime of a lease, for an earlier process of the same broker.
 _ATTEMPTS_PER_LEASE: Final = 20
-#: Looks in all: a lease may live somewhat longer than its time.
+#: Checks in all: a lease may expire somewhat late.
 _ATTEMPTS: Final = _ATTEMPTS_PER_LEASE + _ATTEMPTS_PER_LEASE // 2
 
 
@@ -69,7 +69,7 @@ class _UnregisteredError(Exception):
 
 
 class Registration:
-    """Between `start` and `close` the broker is in the image of every broker."""
+    """The registration of this broker, between `start` and `close`."""
 
     __slots__ = (
         "_catalog",
@@ -100,21 +100,21 @@ class Registration:
         self._record = record
         self._ttl_ms = ttl_ms
         self._task: SupervisedTask | None = None
-        #: Of the registration that was made last.
+        #: Lease of the last registration.
         self.lease: LeaseId = 0
-        #: When the store last began to confirm that the lease lives, by the monotonic clock, which
-        #: goes on while the process is stopped.
+        #: Monotonic time at which the last successful renewal started. The clock also runs while
+        #: the process is paused.
         self._renewed_at = 0.0
-        #: Set when the registration was found to be deleted, so that it must be made anew.
+        #: Set when the registration was deleted and must be made again.
         self._is_gone = asyncio.Event()
         self.is_fenced = True
         self.stats = LeaseStats()
         self.on_fenced: Callable[[bool], None] = lambda _: None
 
     async def start(self, supervisor: Supervisor) -> None:
-        """Register; returns when the broker is in the catalog's image.
+        """Register; return when the broker is in the catalog's image.
 
-        DUPLICATE_BROKER_REGISTRATION if another process goes on being this broker."""
+        DUPLICATE_BROKER_REGISTRATION if another process keeps this broker id registered."""
         await self._register_after_others()
         self._task = supervisor.start("broker-registration", self._keep_alive, policy=Policy.STOP)
 
@@ -127,7 +127,7 @@ class Registration:
         try:
             await self._store.revoke(self.lease)
         except StoreError as error:
-            _logger.warning("left without revoking the lease, which will run out: %s", error)
+            _logger.warning("the lease could not be revoked and will expire: %s", error)
 
     async def _register_after_others(self) -> None:
         for attempt in range(_ATTEMPTS):
@@ -137,18 +137,18 @@ class Registration:
                 if attempt == _ATTEMPTS - 1:
                     raise
                 if attempt == 0 and isinstance(error, BrokerError):
-                    _logger.warning("%s; waiting for its lease to run out", error.message)
+                    _logger.warning("%s; waiting for its lease to expire", error.message)
             else:
                 return
             await asyncio.sleep(self._ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
 
     async def announce_leaving(self) -> None:
-        """Tell that this broker is about to stop: nobody gives it anything new from then on."""
+        """Announce that this broker is shutting down: it gets no new roles from then on."""
         put = Put(records.leaving_key(self._record.node_id), b"{}", self.lease)
         await self._catalog.transact([], [put])
 
     def deleted(self) -> None:
-        """The registration is gone from the image: others take this broker for dead."""
+        """Handle the deletion of the registration: other brokers consider this one dead."""
         self._is_gone.set()
 
     async def _register(self) -> None:
@@ -182,7 +182,7 @@ class Registration:
                     await asyncio.sleep(_RETRY_S)
         except _UnregisteredError:
             _logger.critical(
-                "broker %d was unregistered: it serves nobody until it is started again",
+                "broker %d was unregistered: it serves no requests until it is restarted",
                 self._record.node_id,
             )
 
@@ -195,31 +195,31 @@ class Registration:
 
     @property
     def renewed_ago_s(self) -> float:
-        """Since the store last confirmed that the lease lives."""
+        """Time since the last successful renewal."""
         return self._clock.monotonic() - self._renewed_at
 
     def _left_s(self) -> float | None:
-        """Until the lease may have run out; None once it may have, when haste is pointless."""
+        """Return the time until the lease may have expired; None once the broker is fenced."""
         if self.is_fenced:
             return None
         return self._renewed_at + self._ttl_ms / 1000 - self._clock.monotonic()
 
     def check(self) -> None:
-        """Fence the broker now if its lease may have run out."""
+        """Fence the broker now if its lease may have expired."""
         left_s = self._left_s()
         if left_s is not None and left_s <= 0:
             self._fence(True)
 
     async def _renew(self) -> None:
         if self._is_gone.is_set():
-            _logger.warning("the broker was taken for dead; registering again")
+            _logger.warning("the broker's registration was deleted; registering again")
             await self._register_anew()
             return
         begun_at = self._clock.monotonic()
         try:
             await self._store.keep_alive(self.lease)
         except LeaseExpiredError:
-            _logger.warning("the broker's lease ran out; registering again")
+            _logger.warning("the broker's lease expired; registering again")
             await self._register_anew()
         else:
             self._confirmed(begun_at)
@@ -248,22 +248,22 @@ class Registration:
 
 
 async def until_gone(catalog: Catalog, broker_id: int, ttl_ms: int) -> None:
-    """Return when no earlier process of this broker is registered, or goes on being.
+    """Return when no earlier process of this broker is registered, or after a lease's lifetime.
 
-    As long as one is, what its leaders knew of it counts: they could take the broker back into an
-    ISR for what the process had before it died."""
+    While one is registered, leaders may add the broker to an ISR because of records that the
+    earlier process had before it died."""
     for attempt in range(_ATTEMPTS):
         if broker_id not in catalog.image.brokers:
             return
         if attempt == 0:
             _logger.warning(
-                "broker %d is still registered; waiting for its lease to run out", broker_id
+                "broker %d is still registered; waiting for its lease to expire", broker_id
             )
         await asyncio.sleep(ttl_ms / 1000 / _ATTEMPTS_PER_LEASE)
 
 
 async def expel(catalog: Catalog, store: MetadataStore, broker: BrokerRecord) -> None:
-    """Take a broker that is known to be dead out of the cluster before its lease runs out."""
+    """Delete the registration of a dead broker before its lease expires."""
     keys = [(records.broker_key(broker.node_id), broker.epoch)]
     if catalog.image.controller == broker.node_id:
         found = await store.get(records.CONTROLLER_KEY)
@@ -271,4 +271,4 @@ async def expel(catalog: Catalog, store: MetadataStore, broker: BrokerRecord) ->
             keys.append((found.key, found.revision))
     compares = [Compare(key, revision) for key, revision in keys]
     if await catalog.transact(compares, [Delete(key) for key, _ in keys]) is not None:
-        _logger.info("broker %d is dead and was taken out of the cluster", broker.node_id)
+        _logger.info("broker %d is dead: its registration was deleted", broker.node_id)

@@ -1,21 +1,20 @@
-"""The replicas of a partition that have every committed record: ISR, ELR, and on which disk. Pure.
+"""The replica sets in a partition's record: ISR, ELR, and their data directories. Pure.
 
-Three lists of a `PartitionRecord` say what is known of a replica:
+Three lists of a `PartitionRecord` describe a replica:
 
-    isr             has every committed record, and takes part in every commit
-    elr             has every committed record, as nothing was committed since it left the ISR
+    isr             has every committed record, and every commit waits for it
+    elr             has every committed record, because nothing was committed since it left the ISR
     last_known_elr  was in one of the two since then, and may have lost records in an unclean stop.
-                    The one that was in the ISR last comes first.
+                    The last member of the ISR comes first.
 
 Nothing is committed while the ISR is below the effective `min.insync.replicas`, nor while the ELR
-is not empty: the leader's high watermark stands still. That is what keeps the promise of the ELR
-(KIP-966). A leader that finds the ISR at its minimum first empties the ELR, by compare-and-swap.
-Only then may its high watermark move.
+has members: the leader's high watermark does not move (KIP-966). A leader whose ISR reaches the
+minimum first empties the ELR by compare-and-swap. Only then may its high watermark advance.
 
-A replica is in `isr` or `elr` with the data folder that `directories` names for it. A broker that
-is registered with another folder does not have what the record says that it has. LOST is nobody's
-folder: the log was deleted from the folder that had it. Such a replica stays in `elr`, although it
-can't be elected, because the partition has to wait for its records, or for a person.
+A replica in `isr` or `elr` has its records in the data directory that `directories` names. A broker
+that is registered with another directory does not have these records. The directory id LOST means
+that the log was deleted from its directory. Such a replica stays in `elr` although it can't be
+elected: the partition must wait for its records, or for an unclean election.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ import msgspec
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.sentinel import NO_LEADER
 
-#: In the place of a directory id.
+#: The directory id of a replica whose log was deleted.
 LOST: Final = "lost"
 
 
 def with_isr(
     record: PartitionRecord, isr: tuple[int, ...], min_isr: int, lost: Container[int] = ()
 ) -> PartitionRecord:
-    """Return the record with another ISR, and with the ELR that follows from it.
+    """Return the record with another ISR and the ELR that results.
 
-    `lost` are replicas that leave the ISR, or the ELR, because they may lack committed records.
-    Those that leave the ISR then go before all others of `last_known_elr`.
+    Replicas in `lost` leave the ISR or ELR because they may lack committed records. Those that
+    leave the ISR come first in `last_known_elr`.
     """
     if len(isr) >= min_isr:
         return msgspec.structs.replace(record, isr=isr, elr=(), last_known_elr=())
@@ -60,7 +59,7 @@ def with_isr(
 def resign(
     record: PartitionRecord, min_isr: int, alive: Container[int], registered: Mapping[int, str]
 ) -> PartitionRecord | None:
-    """Return the record without its leader, whose log failed; None if no other can take over."""
+    """Return the record without its leader, whose log failed; None if no other replica can lead."""
     leader = record.leader
     isr = tuple(replica for replica in record.isr if replica != leader)
     can_lead = any(
@@ -74,7 +73,7 @@ def resign(
 
 
 def with_directory(record: PartitionRecord, replica: int, directory: str) -> PartitionRecord:
-    """Return the record with a replica's data folder; unchanged where the folder is not known."""
+    """Return the record with a replica's directory id; unchanged if the id is not known."""
     if not directory or record.directory(replica) == directory:
         return record
     others = (pair for pair in record.directories if pair[0] != replica)
@@ -84,7 +83,7 @@ def with_directory(record: PartitionRecord, replica: int, directory: str) -> Par
 
 
 def within_replicas(record: PartitionRecord) -> PartitionRecord:
-    """Return the record without what it says of brokers that are no longer replicas."""
+    """Return the record without entries of brokers that are no longer replicas."""
     return msgspec.structs.replace(
         record,
         elr=tuple(replica for replica in record.elr if replica in record.replicas),
@@ -94,9 +93,9 @@ def within_replicas(record: PartitionRecord) -> PartitionRecord:
 
 
 def has_disk(record: PartitionRecord, replica: int, registered: Mapping[int, str]) -> bool:
-    """Whether a broker is registered with the data folder that the record names for its replica.
+    """Whether a broker is registered with the data directory that the record names for it.
 
-    An unknown folder is no reason to doubt: a broker settles that before it registers."""
+    An unknown directory counts as the same: a broker corrects its records before it registers."""
     recorded, present = record.directory(replica), registered.get(replica, "")
     return not recorded or recorded == present or (not present and recorded != LOST)
 

@@ -1,9 +1,8 @@
-"""What a change of topics does to the store, decided from an image alone.
+"""Plans changes of topics from an image. Pure.
 
-Pure: no store, no clock. Each function checks one request against an image and gives the
-transaction that makes it true, or raises `BrokerError` with the protocol's code. The catalog runs
-the transaction, and asks again with a newer image if it was overtaken. Where replicas go is the
-caller's decision.
+Each function checks one request against an image and returns the transaction that applies it, or
+raises `BrokerError` with the protocol's code. The catalog runs the transaction, and plans again
+with a newer image if another change came first. The caller decides where replicas go.
 """
 
 from __future__ import annotations
@@ -30,13 +29,14 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.map import Map
 from millstream.model.topic import TopicId, format_topic_id, validate_topic_name
 
-#: Makes the new overrides from the present ones; may be called again with newer ones.
+#: Returns the new overrides from the present ones; may be called again with newer ones.
 Edit: TypeAlias = Callable[[Configs], Configs]
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be created. `assignment[n]` are partition n's replicas, the preferred first."""
+    """A topic to create. `assignment[n]` are the replicas of partition n, the preferred one
+    first."""
 
     name: str
     assignment: Sequence[Sequence[int]]
@@ -45,7 +45,7 @@ class NewTopic:
 
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """Partitions to be added: `count` is the total afterwards, `assignment` the new ones' only."""
+    """Partitions to add: `count` is the new total, `assignment` has the new partitions only."""
 
     name: str
     count: int
@@ -54,7 +54,7 @@ class NewPartitions:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A transaction, and the topic as it is afterwards (for a deletion: as it was)."""
+    """A transaction, and the topic after it (for a deletion: before it)."""
 
     topic: TopicRecord
     compares: list[Compare]
@@ -62,7 +62,8 @@ class Plan:
 
 
 def new_topic_id(random: Random) -> TopicId:
-    """Kafka keeps ids 0 and 1 to itself, and none begins with '-', which looks like a flag."""
+    """Return a random topic id. Kafka reserves ids 0 and 1; an id with a leading '-' would look
+    like a command-line flag."""
     while True:
         topic_id = random.randbytes(16)
         if any(topic_id[:15]) and not format_topic_id(topic_id).startswith("-"):
@@ -70,7 +71,7 @@ def new_topic_id(random: Random) -> TopicId:
 
 
 def collision_key(name: str) -> str:
-    """Equal for names that metrics could not tell apart; two such topics may not coexist."""
+    """Return a key that is equal for names which are the same in metrics; such topics collide."""
     return name.replace(".", "_")
 
 
@@ -118,8 +119,8 @@ def create_partitions(image: ClusterImage, new: NewPartitions, partitions_max: i
     changes = [
         _put_partition(topic.topic_id, n, record) for n, record in enumerate(placed, start=present)
     ]
-    # The topic's own key is put again, so that a deletion planned beside this one is overtaken
-    # and does not leave the new partitions behind.
+    # Put the topic's key again: a concurrent deletion then fails, and does not leave the new
+    # partitions behind.
     changes.append(Put(topic_key(new.name), encode_topic(topic.topic_id, topic.configs)))
     grown = TopicRecord(new.name, topic.topic_id, topic.partitions + placed, topic.configs)
     return Plan(grown, [_unchanged(topic)], changes)
@@ -168,7 +169,7 @@ def _put_partition(topic_id: TopicId, number: int, record: PartitionRecord) -> C
 def _place(
     image: ClusterImage, assignment: Sequence[Sequence[int]], factor: int
 ) -> tuple[PartitionRecord, ...]:
-    """New partitions on these replicas; led by the first one that is alive."""
+    """Return the records of new partitions; the first live replica leads."""
     placed: dict[tuple[int, ...], PartitionRecord] = {}
     for replicas in map(tuple, assignment):
         if replicas not in placed:

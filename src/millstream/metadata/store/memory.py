@@ -1,12 +1,11 @@
-"""A metadata store in memory, for many brokers of one process: `MetadataStore` without durability.
+"""A metadata store in memory, for several brokers in one process: a store without durability.
 
-Owns what a store promises and nothing else, in as little code as that takes. Deterministic: time
-is the given clock's, timers are the running loop's, nothing is random, and who waits is woken in
-the order of waiting. So it is the store of simulated clusters, and of tests that need none on disk.
+It is deterministic: it uses the given clock and the running loop's timers, nothing is random, and
+waiters wake in order. Simulated clusters use it, and tests that need no store on disk.
 
-`MemoryStore` holds the data; `connect` gives each broker a connection of its own, which is the
-`MetadataStore`. What a connection goes through is its `Link`: a simulator's link delays calls and
-answers, or fails them.
+`MemoryStore` has the data. `connect` returns a connection for one broker, which is the
+`MetadataStore`. Its `Link` stands between broker and store: a simulator's link delays or fails
+calls and responses.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ from millstream.metadata.store.port import (
 )
 
 CHANGES_MAX: Final = 20_000
-#: Transactions that a watch can go back.
+#: Number of transactions that are kept for watches.
 HISTORY_MAX: Final = 50_000
 
 
 class Link(Protocol):
-    """The way between a broker and the store. What either method raises, the caller gets."""
+    """The link between a broker and the store. The caller gets what either method raises."""
 
     async def request(self) -> None:
-        """Called before each call reaches the store; UnavailableError keeps it away."""
+        """Called before a call reaches the store; UnavailableError prevents it."""
         ...
 
     async def answer(self, changed: bool) -> None:
-        """Called when the store is done, or has news for a watch, which waits as long as this.
+        """Called when the store has finished a call, or has changes for a watch.
 
-        UncertainError loses the answer of a call that changed something."""
+        UncertainError loses the response of a call that changed something."""
         ...
 
 
 class DirectLink:
-    """Nothing in between but a turn of the loop, so that calls can overtake each other."""
+    """A link that takes one turn of the loop, so that calls can overtake each other."""
 
     __slots__ = ()
 
@@ -68,7 +67,7 @@ class DirectLink:
 
 
 class MemoryStore:
-    """The data, and its leases and watchers."""
+    """The data, leases and watches."""
 
     __slots__ = (
         "_clock",
@@ -92,13 +91,13 @@ class MemoryStore:
         self.changes_max = changes_max
         self.revision = 0
         self._keys: dict[str, KeyValue] = {}
-        #: The changes of the revisions after `_compacted`, a list each.
+        #: One list of changes for each revision after `_compacted`.
         self._history: deque[list[Event]] = deque()
         self._history_max = history_max
         self._compacted = 0
         #: Watchers that wait for the next revision.
         self._news: list[asyncio.Future[None]] = []
-        # Time to live and end of each lease, in seconds of the clock, and what hangs on it.
+        # Lifetime and end of each lease, in seconds of the clock, and its keys.
         self._leases = count(1)
         self._ttls: dict[LeaseId, float] = {}
         self._deadlines: dict[LeaseId, float] = {}
@@ -131,7 +130,7 @@ class MemoryStore:
         return Outcome(True, self.revision)
 
     def events(self, prefix: str, from_revision: int) -> Events:
-        """All changes from this revision on."""
+        """Return all changes from this revision on."""
         self._expire()
         if from_revision <= self._compacted:
             raise CompactedError(from_revision, self._compacted + 1)
@@ -145,14 +144,14 @@ class MemoryStore:
         return Events(self.revision, found)
 
     async def reached(self, revision: int) -> None:
-        """Return when the store is at this revision, or its leases have to be looked at."""
+        """Return when the store is at this revision, or its leases must be checked."""
         if self.revision < revision:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._news.append(waiter)
             await waiter
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
+        """Wake every waiter."""
         waiters, self._news = self._news, []
         for waiter in waiters:
             if not waiter.done():
@@ -177,7 +176,7 @@ class MemoryStore:
         self._end(lease)
 
     def compact(self) -> None:
-        """Forget the changes so far."""
+        """Delete the history of changes."""
         self._history.clear()
         self._compacted = self.revision
 
@@ -185,7 +184,7 @@ class MemoryStore:
         self._deadlines[lease] = self._clock.monotonic() + self._ttls[lease]
 
     def _look_at(self, lease: LeaseId) -> None:
-        """The lease's time may be over; if it was kept alive, look again later."""
+        """End the lease if it has expired; check again later if it was renewed."""
         self._expire()
         deadline = self._deadlines.get(lease)
         if deadline is not None:
@@ -237,7 +236,7 @@ class MemoryStore:
 
 
 class MemoryConnection:
-    """One broker's way to the store."""
+    """One broker's connection to the store."""
 
     __slots__ = ("_closed", "_link", "_store")
 
@@ -297,7 +296,7 @@ class MemoryConnection:
         await self._link.answer(changed=False)
 
     async def close(self) -> None:
-        """Watches end with StoreClosedError; the data and other connections stay."""
+        """Close the connection. Its watches end with StoreClosedError; the data stay."""
         self._closed = True
         self._store.wake()
 

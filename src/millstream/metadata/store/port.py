@@ -1,22 +1,20 @@
-"""The port to the cluster's metadata: a small, strongly consistent, watchable key-value store.
+"""The interface of the metadata store: a small, strongly consistent key-value store with watches.
 
-Owns the interface and what every implementation promises; knows nothing of topics or brokers.
+Owns the interface and the guarantees of every implementation. It does not know topics or brokers.
 Keys are text relative to the cluster (`topics/orders`), values are opaque bytes.
 
-What every store promises:
-- Revisions: the store counts. Each transaction that changes something gets the next number and
-  stamps it on every key it puts. A store that was never changed is at revision 0 or 1.
-- `transact` is atomic, and durable when it returns; one whose compares fail changes nothing.
-- `get` and `range` see every transaction that had returned before they were called, and `range`
-  sees one instant.
-- `watch` gives every change from a revision on, in order, no transaction split or repeated. One
-  that asks for changes no longer kept raises `CompactedError`; the caller ranges again.
-- A key put with a lease is deleted when the lease is revoked, or not kept alive for its time. A
-  store may round that time up, and after a fault of its own it may begin anew: never sooner.
-- A store that cannot be reached fails calls after a bounded time, with `UnavailableError`, or with
-  `UncertainError` where the transaction may have been made all the same. A watch waits instead,
-  and goes on where it was.
-- Cancelling a call gives up waiting for it. What it asked for may still happen.
+Guarantees:
+- Revisions: each transaction that changes something gets the next revision, which is also the
+  revision of every key that it puts. A new store is at revision 0 or 1.
+- `transact` is atomic, and durable when it returns. If a condition fails, nothing is changed.
+- `get` and `range` see every transaction that returned before the call. `range` sees one revision.
+- `watch` yields every change from a revision on, in order. No transaction is split or repeated. If
+  the changes are no longer kept, it raises `CompactedError`, and the caller calls `range` again.
+- A key put with a lease is deleted when the lease is revoked or expires. A store may round the
+  lease's lifetime up, and may restart it after a fault of its own. It never shortens it.
+- If the store is unreachable, calls fail after a bounded time with `UnavailableError`, or with
+  `UncertainError` if the transaction may have been stored. A watch waits and then continues.
+- Cancelling a call stops the wait. The transaction may still be stored.
 """
 
 from __future__ import annotations
@@ -28,15 +26,15 @@ LeaseId: TypeAlias = int
 
 
 class StoreError(Exception):
-    """The store could not do what was asked; the message says why."""
+    """A call of the store failed; the message says why."""
 
 
 class UnavailableError(StoreError):
-    """The store could not be reached, and nothing was changed. Later it may work again."""
+    """The store is unreachable, and nothing was changed. A retry may succeed."""
 
 
 class UncertainError(StoreError):
-    """The store was lost in the middle of a transaction, which may have been made or not."""
+    """The connection to the store was lost during a transaction, which may be stored or not."""
 
 
 class StoreClosedError(StoreError):
@@ -44,7 +42,7 @@ class StoreClosedError(StoreError):
 
 
 class LeaseExpiredError(StoreError):
-    """The lease is gone, and the keys that were put with it."""
+    """The lease has expired, and its keys are deleted."""
 
     def __init__(self, lease: LeaseId) -> None:
         super().__init__(f"lease {lease} has expired or was revoked")
@@ -52,7 +50,7 @@ class LeaseExpiredError(StoreError):
 
 
 class CompactedError(StoreError):
-    """Changes from the wanted revision on are no longer kept."""
+    """The changes from the requested revision on are no longer kept."""
 
     def __init__(self, wanted: int, oldest: int) -> None:
         super().__init__(
@@ -70,21 +68,21 @@ class KeyValue(NamedTuple):
 
 
 class Range(NamedTuple):
-    #: The store's revision at the instant that `items` shows.
+    #: The store's revision of `items`.
     revision: int
     #: In order of the keys.
     items: list[KeyValue]
 
 
 class Compare(NamedTuple):
-    """Holds if the key's last revision is this one; 0 holds if there is no such key."""
+    """Holds if the key has this revision; 0 holds if the key does not exist."""
 
     key: str
     revision: int
 
 
 class ValueIs(NamedTuple):
-    """Holds if the key is there with exactly this value, whichever revision put it."""
+    """Holds if the key exists with exactly this value, whatever its revision."""
 
     key: str
     value: bytes
@@ -101,7 +99,7 @@ class Put(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """A missing key is fine."""
+    """Delete a key, if it exists."""
 
     key: str
 
@@ -110,23 +108,23 @@ Change: TypeAlias = Put | Delete
 
 
 class Outcome(NamedTuple):
-    #: Whether every compare held. If not, nothing was changed.
+    #: Whether every condition held. If not, nothing was changed.
     succeeded: bool
-    #: The transaction's own revision; if it changed nothing, the store's at that instant.
+    #: The transaction's revision; if it changed nothing, the store's revision.
     revision: int
 
 
 class Event(NamedTuple):
     key: str
-    #: None where the key was deleted.
+    #: None if the key was deleted.
     value: bytes | None
     revision: int
 
 
 class Events(NamedTuple):
-    """A stretch of changes, in order; with it the watcher knows all up to `revision`.
+    """All changes up to `revision` since the previous `Events`, in order.
 
-    There may be none: then it is only news that nothing else has changed."""
+    `events` may be empty: then nothing has changed up to `revision`."""
 
     revision: int
     events: list[Event]
@@ -135,7 +133,7 @@ class Events(NamedTuple):
 class MetadataStore(Protocol):
     @property
     def changes_max(self) -> int:
-        """How many changes one transaction may hold, and how many compares."""
+        """Largest number of changes, and of conditions, in one transaction."""
         ...
 
     async def get(self, key: str) -> KeyValue | None: ...
@@ -143,21 +141,21 @@ class MetadataStore(Protocol):
     async def range(self, prefix: str) -> Range: ...
 
     async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
-        """Make all of `changes` if all of `compares` hold. No key may be changed twice."""
+        """Store all of `changes` if all of `compares` hold. A key may be changed only once."""
         ...
 
     def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
-        """Changes of keys that begin with `prefix`, from that revision on, without an end."""
+        """Yield changes of keys with this prefix from a revision on, without an end."""
         ...
 
     async def grant(self, ttl_ms: int) -> LeaseId: ...
 
     async def keep_alive(self, lease: LeaseId) -> None:
-        """Start the lease's time anew; LeaseExpiredError if it has run out."""
+        """Renew the lease; LeaseExpiredError if it has expired."""
         ...
 
     async def revoke(self, lease: LeaseId) -> None:
-        """End the lease now; one that is gone is fine."""
+        """End the lease, if it exists."""
         ...
 
     async def close(self) -> None: ...

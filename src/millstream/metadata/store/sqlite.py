@@ -1,16 +1,14 @@
 """The embedded metadata store: `MetadataStore` on one SQLite file, for a cluster of one node.
 
-Owns the thread that owns the file, group commit, the wake-up of watchers, and leases. The tables
-are `sqlite_file`'s.
+Owns the thread that uses the file, group commit, watches and leases. `sqlite_file` owns the tables.
 
-Group commit: calls that arrive while the thread is busy wait in a queue; the thread then runs them
-in one SQLite transaction, each with its own compares and revision, and pays for one sync of the
-disk. Nobody is answered before that sync has returned. If the file fails, every call of the group
-gets the error and none of them has happened. Reads go before writes of the same round, so that a
-watcher is never far behind a burst of writes.
+Group commit: calls that arrive while the thread is busy wait in a queue. The thread runs them in
+one SQLite transaction, each with its own conditions and revision, and syncs the disk once. No call
+returns before the sync. If the file fails, every call of the group gets the error, and none is
+stored. Reads run before the writes of a round, so that a watch keeps up with a burst of writes.
 
-Leases live in this process, and so does everyone who could hold one: at start all leases of the
-run before are over, and their keys are deleted.
+Leases exist only in this process. At start all leases of the previous run have expired, and their
+keys are deleted.
 """
 
 from __future__ import annotations
@@ -51,16 +49,16 @@ PENDING_MAX: Final = 1024
 
 
 class _Job(NamedTuple):
-    """One call on its way through the thread."""
+    """One call that the thread runs."""
 
     run: Callable[[SqliteFile], Any]
     future: asyncio.Future[Any]
-    #: How many changes it makes; 0 is a read.
+    #: Number of changes; 0 for a read.
     weight: int
 
 
 class SqliteStore:
-    """Created by `open`, on the loop that will use it."""
+    """The store on one SQLite file. Created by `open`, on the loop that uses it."""
 
     __slots__ = (
         "_clock",
@@ -82,15 +80,15 @@ class SqliteStore:
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._slots = asyncio.Semaphore(PENDING_MAX)
-        #: Set by `close` or by the thread's death; no job is taken from then on.
+        #: Set by `close`, or when the thread dies. No job is accepted from then on.
         self._closing = False
-        #: Done when the thread has ended, with what later and open calls are told.
+        #: Done when the thread has ended, with the error for open and later calls.
         self._ended: asyncio.Future[StoreError] = self._loop.create_future()
         self._pending: set[asyncio.Future[Any]] = set()
         #: The newest revision that the loop knows to be durable.
         self._revision = 0
         self._waiters: set[asyncio.Future[None]] = set()
-        # Leases, touched by the thread only: time to live and end, in seconds of `clock`.
+        # Leases, used by the thread only: lifetime and end, in seconds of `clock`.
         self._leases = count(1)
         self._ttls: dict[LeaseId, float] = {}
         self._deadlines: dict[LeaseId, float] = {}
@@ -145,13 +143,13 @@ class SqliteStore:
         await self._call(lambda file: self._end_leases(file, [lease]))
 
     async def close(self) -> None:
-        """Finish what was asked for, then close the file. Watches end with StoreClosedError."""
+        """Finish pending calls, then close the file. Watches end with StoreClosedError."""
         if not self._closing:
             self._closing = True
             self._jobs.put(None)
         await asyncio.shield(self._ended)
 
-    # On the loop.
+    # On the loop
 
     async def _call(self, run: Callable[[SqliteFile], _T | StoreError], weight: int = 0) -> _T:
         async with self._slots:
@@ -204,7 +202,7 @@ class SqliteStore:
             self._wake()
 
     def _expire_soon(self, lease: LeaseId) -> None:
-        """Let the thread look for ended leases, and come back if this one was kept alive."""
+        """Let the thread delete expired leases, and set the timer again if this one was renewed."""
         if self._closing:
             return
         future: asyncio.Future[float | None] = self._loop.create_future()
@@ -216,13 +214,13 @@ class SqliteStore:
         if remaining is not None:
             self._loop.call_later(max(remaining, 0.001), self._expire_soon, lease)
 
-    # In the thread.
+    # In the thread
 
     def _run(self, path: Path, history_max: int, opened: asyncio.Future[int]) -> None:
         try:
             file = SqliteFile(path, history_max)
             _raise_failure(self._commit(file, [SqliteFile.delete_all_leased]))
-        except Exception as error:  # noqa: BLE001  Every failure is the opener's to hear.
+        except Exception as error:  # noqa: BLE001  `open` raises it.
             self._post(0, [(opened, error if isinstance(error, StoreError) else _failure(error))])
             return
         self._post(file.revision, [(opened, file.revision)])
@@ -240,7 +238,7 @@ class SqliteStore:
         running = True
         while running or writes:
             reads, running = self._take(writes, wait=running and not writes)
-            # Ended leases go first, so that no read shows their keys and no write keeps them.
+            # Delete expired leases first, so that no read returns their keys.
             self._expire(file)
             if reads:
                 found = [(job.future, _attempt(job, file)) for job in reads]
@@ -252,7 +250,7 @@ class SqliteStore:
                 self._post(file.revision, list(zip(futures, answers, strict=True)))
 
     def _take(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
-        """The reads that have arrived; writes join their queue. False once asked to stop."""
+        """Return the pending reads, and queue the writes. False once the store is closing."""
         reads: list[_Job] = []
         try:
             job = self._jobs.get(block=wait)
@@ -264,7 +262,7 @@ class SqliteStore:
         return reads, False
 
     def _commit(self, file: SqliteFile, runs: Sequence[Callable[[SqliteFile], Any]]) -> list[Any]:
-        """Run all in one durable transaction; on failure none, and the error for each."""
+        """Run a group in one durable transaction. If it fails, each call gets the error."""
         try:
             file.begin()
             answers = [run(file) for run in runs]
@@ -272,7 +270,7 @@ class SqliteStore:
         except Exception as error:  # noqa: BLE001  Handed to every caller of the group.
             try:
                 file.rollback()
-            except Exception as second:  # noqa: BLE001  The first error is the telling one.
+            except Exception as second:  # noqa: BLE001  The first error is the cause.
                 error.add_note(f"and the rollback failed: {second}")
             return [_failure(error) for _ in runs]
         return answers
@@ -284,13 +282,13 @@ class SqliteStore:
         try:
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
-            # The loop is closed: nobody is left to be told.
+            # The loop is closed: no caller is left.
             return
 
     def _transact(
         self, file: SqliteFile, compares: Sequence[Condition], changes: Sequence[Change]
     ) -> Outcome | LeaseExpiredError:
-        # Returned and not raised: only this call is wrong, the rest of the group is not.
+        # Returned and not raised: the other calls of the group are not affected.
         for change in changes:
             lease = getattr(change, "lease", None)
             if lease is not None and lease not in self._deadlines:
@@ -319,7 +317,7 @@ class SqliteStore:
             try:
                 self._end_leases(file, ended)
             except StoreError:
-                _logger.exception("cannot delete the keys of ended leases; will try again")
+                _logger.exception("the keys of expired leases can't be deleted; retrying later")
             self._post(file.revision, [])
 
     def _end_leases(self, file: SqliteFile, leases: Sequence[LeaseId]) -> None:

@@ -1,14 +1,14 @@
-"""The SQLite database behind the embedded store: one file, one connection, one thread.
+"""The SQLite database of the embedded store: one file, one connection, one thread.
 
-Owns the tables and the SQL; knows nothing of asyncio. Every method blocks and must be called from
-the thread that opened the file. The file is in WAL mode with synchronous=FULL: what `commit`
-returned from survives the loss of power.
+Owns the tables and the SQL, without asyncio. Every method blocks, and must be called from the
+thread that opened the file. The file is in WAL mode with synchronous=FULL: once `commit` returns,
+the changes survive a power failure.
 
 Tables:
     kv       key, value, revision of the last put, lease (NULL without one)
     history  revision, position in the transaction, key, value (NULL for a deletion)
-    counter  'revision': the last one given; 'compacted': the last one whose history was dropped
-The format's number is in PRAGMA user_version, and a file with another number is refused.
+    counter  'revision': the last one; 'compacted': the last one whose history was deleted
+The format's number is in PRAGMA user_version. A file with another number is rejected.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _UPSERT: Final = (
 
 
 class SqliteFile:
-    """The open database. Between `begin` and `commit` changes are seen only by this object."""
+    """The open database. Changes between `begin` and `commit` are visible only here."""
 
     __slots__ = ("_compacted", "_connection", "_history_count", "_history_max", "revision")
 
@@ -74,7 +74,7 @@ class SqliteFile:
 
     def _prepare(self, path: Path) -> None:
         execute = self._connection.execute
-        # One process owns the file: a second one fails here, and no shared memory file is needed.
+        # Only one process may open the file, so no shared memory file is needed.
         execute("PRAGMA locking_mode = EXCLUSIVE")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
@@ -102,7 +102,7 @@ class SqliteFile:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make everything since `begin` durable."""
+        """Make all changes since `begin` durable."""
         self._trim_history()
         self._connection.executemany(
             "UPDATE counter SET value = ? WHERE name = ?",
@@ -111,7 +111,7 @@ class SqliteFile:
         self._connection.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo everything since `begin`."""
+        """Undo all changes since `begin`."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
         self._load_counters()
@@ -130,7 +130,7 @@ class SqliteFile:
         return Range(self.revision, list(map(KeyValue._make, rows)))
 
     def transact(self, compares: Iterable[Condition], changes: Sequence[Change]) -> Outcome:
-        """To be called between `begin` and `commit`."""
+        """Run a transaction. Called between `begin` and `commit`."""
         if not all(map(self._holds, compares)):
             return Outcome(False, self.revision)
         if changes:
@@ -151,7 +151,7 @@ class SqliteFile:
         self.transact((), [Delete(key) for (key,) in rows])
 
     def events(self, prefix: str, from_revision: int) -> Events:
-        """Changes from `from_revision` on; not all of them if there are many."""
+        """Return changes from `from_revision` on; only the first ones if there are many."""
         if from_revision <= self._compacted:
             raise CompactedError(from_revision, self._compacted + 1)
         rows = self._connection.execute(
@@ -192,7 +192,7 @@ class SqliteFile:
         self._history_count += len(changes)
 
     def _trim_history(self) -> None:
-        # A quarter over, so that small transactions do not each pay for a deletion.
+        # A quarter more than the limit, so that not every small transaction deletes rows.
         if self._history_count <= self._history_max + self._history_max // 4:
             return
         (last_dropped,) = self._connection.execute(
@@ -207,5 +207,5 @@ class SqliteFile:
 
 
 def _after_prefix(prefix: str) -> str:
-    """The first text after all those that begin with `prefix`."""
+    """Return the first text after all texts with this prefix."""
     return f"{prefix[:-1]}{chr(ord(prefix[-1]) + 1)}" if prefix else "\U0010ffff"

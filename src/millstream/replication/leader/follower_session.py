@@ -46,7 +46,7 @@ from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 
 _Row = FetchResponse.Topic.Partition
 #: Event loops count in milliseconds.
-_REST_S_MIN: Final = 0.001
+_PAUSE_S_MIN: Final = 0.001
 _ANOTHER_LEADER: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -229,8 +229,8 @@ class FollowerSession:
     def _set_pace_timer(self) -> None:
         """Wake the waiting request when the pace allows more, if records are held back."""
         if self._pace_timer is None and any(entry.is_held for entry in self._due):
-            rest_s = max(self.pace.wait_s(self._context.clock.monotonic()), _REST_S_MIN)
-            self._pace_timer = asyncio.get_running_loop().call_later(rest_s, self._pace_elapsed)
+            pause_s = max(self.pace.wait_s(self._context.clock.monotonic()), _PAUSE_S_MIN)
+            self._pace_timer = asyncio.get_running_loop().call_later(pause_s, self._pace_elapsed)
 
     def _pace_elapsed(self) -> None:
         self._pace_timer = None
