@@ -248,9 +248,9 @@ def test_a_paused_partition_returns_no_records(
     fill(bootstrap, wide_topic, 400, partitions=4)
     with Consumer(bootstrap, group=name("group"), topics=[wide_topic]) as consumer:
         seen: list[Record] = []
-        walking = iter(consumer)
+        iterator = iter(consumer)
         while len({record.partition for record in seen}) < 1:
-            seen.append(next(walking))
+            seen.append(next(iterator))
         quiet = (seen[-1].partition + 1) % 4
         consumer.pause(wide_topic, quiet)
         while len(seen) < 300:

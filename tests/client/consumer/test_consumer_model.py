@@ -1,14 +1,14 @@
-"""The consumers against a simple model: any order of calls, rebalances, faults, cancels and ends.
+"""The consumers against a simple model: calls, rebalances, faults, cancellations and closes in any
+order.
 
-The model knows where each partition is: the next record that the application has to be given. From
-that follows what is checked at every step:
+The model knows the next record of each partition that the application has to get. Each step checks:
 
-    nothing is skipped     a record that is given is the next one of its partition
-    nothing comes twice    it comes again only from the last commit on, after an abort, a rebalance,
-                           a failure or a crash, or where somebody seeks
-    commits are behind     at least once commits nothing that is not processed, at most once gives
-                           nothing that is not committed, exactly once commits a record's offset
-                           with its output, once
+    nothing is skipped     a record that is handed out is the next one of its partition
+    nothing comes twice    a record comes again only from the last commit on, after an abort, a
+                           rebalance, a failure or a crash, or after a seek
+    commits are behind     at least once commits only processed records, at most once hands out only
+                           committed records, exactly once commits a record's offset and output
+                           together, once
 
 CONSUMER_STEPS sets the number of steps of the soak.
 """
@@ -65,7 +65,7 @@ FAULTS = st.sampled_from(
     ["begin", "offsets", "commit", "unknown, then committed", "unknown, then aborted"]
 )
 
-_UNDER_WAY = (State.OPEN, State.UNKNOWN)
+_IN_PROGRESS = (State.OPEN, State.UNKNOWN)
 
 
 class CallbackError(Exception):
@@ -73,6 +73,8 @@ class CallbackError(Exception):
 
 
 class ConsumerMachine(RuleBasedStateMachine):
+    """The model, and the calls of an application. Subclasses choose the kind of consumer."""
+
     face_type: type[SyncFace | AsyncFace] = SyncFace
     steps_run = 0
 
@@ -95,22 +97,23 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.patch.setattr(consumer_handle, "RdKafkaConsumer", lambda *_, **__: self.handle)
         self.patch.setattr(consumer_core, "IdlePoller", _NoIdlePoller)
         self.visible: list[tuple[int, int]] = []
-        #: Partitions that somebody has sent elsewhere: their records may come twice or never.
+        #: Partitions that a seek or an explicit commit moved: their records may come twice or
+        #: never.
         self.moved: set[int] = set()
-        self.times_given: Counter[tuple[int, int]] = Counter()
+        self.times_handed_out: Counter[tuple[int, int]] = Counter()
         self.join()
 
     def join(self) -> None:
-        """A new member of the group."""
+        """Add a new member to the group."""
         self.owned: dict[int, None] = {}
         self.paused: set[int] = set()
-        #: By partition: the next offset to be given, where an abort goes back to, and where that
-        #: begins which the application is not done with.
+        #: By partition: the next offset to hand out, the offset that an abort returns to, and the
+        #: first offset that is not processed.
         self.position: dict[int, int] = {}
         self.base: dict[int, int] = {}
         self.in_hand: dict[int, int] = {}
         self.context = ""
-        #: Records that were given, and not sent for.
+        #: Handed-out records whose output was not sent.
         self.unsent: list[Record] = []
         self.last: Record | None = None
         self.is_fragile = False
@@ -153,16 +156,16 @@ class ConsumerMachine(RuleBasedStateMachine):
         finally:
             self.face.dispose()
 
-    # What the cluster and the consumer tell the model
+    # Callbacks of the cluster and the consumer
 
-    def _on_assign(self, consumer: Consumer, came: list[Partition]) -> None:
+    def _on_assign(self, consumer: Consumer, added: list[Partition]) -> None:
         assert isinstance(consumer, Consumer)
-        for each in came:
+        for each in added:
             if each.partition in self.starts:
                 consumer.seek(*each, offset=self.starts[each.partition])
         self._fail_callback()
 
-    def _on_revoke(self, consumer: Consumer, gone: list[Partition]) -> None:
+    def _on_revoke(self, consumer: Consumer, revoked: list[Partition]) -> None:
         self._fail_callback()
 
     def _fail_callback(self) -> None:
@@ -182,12 +185,12 @@ class ConsumerMachine(RuleBasedStateMachine):
                 continue
             is_strict = number not in self.moved and not self.is_fragile
             if kind == "revoke" and self.delivery == "at_most_once" and is_strict:
-                # Nobody else skips what was committed here and not given.
+                # The next member skips no record that was committed here and not handed out.
                 committed = self.cluster.committed.get(number, 0)
                 assert self._next(number, committed) == self._next(number, self.position[number])
             del self.owned[number], self.position[number], self.base[number]
             self.paused.discard(number)
-            self._part_with(number)
+            self._exclude(number)
 
     def _on_commit(self, offsets: dict[int, int]) -> None:
         for number, offset in offsets.items():
@@ -209,37 +212,37 @@ class ConsumerMachine(RuleBasedStateMachine):
         for number in set(PARTITIONS) - self.moved:
             end = offsets.get(number, self.cluster.committed.get(number, 0))
             wanted = {(number, each) for each in self.cluster.logs[number] if each < end}
-            found = {place for place in counts if place[0] == number}
+            found = {position for position in counts if position[0] == number}
             assert found == wanted, "output and offsets differ"
-            assert all(counts[place] == 1 for place in found), "output is there twice"
+            assert all(counts[position] == 1 for position in found), "output is there twice"
 
     def _on_late_commit(self) -> None:
         if self.context == "poll":
-            # What was given behind that commit could not be sent for.
-            self._go_back()
+            # The output of records after that commit could not be sent.
+            self._rewind()
 
     def _on_abort(self) -> None:
-        self._go_back()
+        self._rewind()
 
-    def _go_back(self) -> None:
+    def _rewind(self) -> None:
         self.position |= self.base
         self.in_hand.clear()
         self.unsent.clear()
         self.last = None
 
-    # What the application does
+    # The application
 
     def _next(self, number: int, position: int) -> int | None:
         return next((each for each in self.cluster.logs[number] if each >= position), None)
 
     def _is_available(self) -> bool:
-        """Whether a record can be given now."""
+        """Whether a record can be handed out now."""
         return not self.handle.due and any(
             number not in self.paused and self._next(number, self.position[number]) is not None
             for number in self.owned
         )
 
-    def _given(self, records: Any) -> None:
+    def _handed_out(self, records: Any) -> None:
         for record in records:
             number = record.partition
             assert number in self.owned, "a record of another member's partition"
@@ -252,28 +255,28 @@ class ConsumerMachine(RuleBasedStateMachine):
                 assert self.driver.state is State.OPEN, "a record without a transaction"
             self.in_hand.setdefault(number, record.offset)
             self.position[number] = record.offset + 1
-            self.times_given[number, record.offset] += 1
+            self.times_handed_out[number, record.offset] += 1
             if self.delivery == "at_most_once" and number not in self.moved:
-                assert self.times_given[number, record.offset] == 1, "it came twice"
+                assert self.times_handed_out[number, record.offset] == 1, "it came twice"
             self.last = record
             self.unsent.append(record)
 
     def _send(self) -> None:
-        """Send for everything that was given, if a transaction is open."""
+        """Send the output of all handed-out records, if a transaction is open."""
         if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
             for record in self.unsent:
                 self.producer.send((record.partition, record.offset))
             self.unsent.clear()
 
     def _attempt(self, context: str, call: Callable[[], Any]) -> Any:
-        """Call the consumer; errors that were injected end the call, not the test."""
+        """Call the consumer. Injected errors end the call, not the test."""
         self.context = context
         if context == "poll":
-            # The application comes back: it is done with what it has.
+            # The application polls again: it has processed its records.
             self.in_hand = {}
-            if self.delivery == "exactly_once" and self.driver.state not in _UNDER_WAY:
-                # What has no transaction comes again.
-                self._go_back()
+            if self.delivery == "exactly_once" and self.driver.state not in _IN_PROGRESS:
+                # Records without a transaction come again.
+                self._rewind()
         self.failure: Exception | None = None
         try:
             return call()
@@ -304,7 +307,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def poll(self, count: int) -> None:
         self.face.leave_loop()
         records = self._attempt("poll", lambda: self.face.call("poll", count, 0))
-        self._given(records or [])
+        self._handed_out(records or [])
         self._send()
 
     @rule(count=st.integers(1, 4))
@@ -314,7 +317,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             if not self._is_available():
                 return
             record = self._attempt("poll", self.face.next)
-            self._given([] if record is None else [record])
+            self._handed_out([] if record is None else [record])
             self._send()
 
     @rule(count=st.integers(2, 4))
@@ -335,19 +338,19 @@ class ConsumerMachine(RuleBasedStateMachine):
             records = self._attempt(
                 "poll", lambda: self.face.cancelled_poll(count, is_done_before=is_done_before)
             )
-            self._given(records or [])
+            self._handed_out(records or [])
             self._send()
 
     @rule()
     def commit(self) -> None:
         if self.unsent and self.delivery == "exactly_once":
-            # An application does not commit what it could not send for.
+            # An application does not commit records whose output it could not send.
             return
         self._attempt("commit", lambda: self.face.call("commit"))
 
     @rule(is_retried=st.booleans(), fault=FAULTS | st.none(), good=st.integers(0, 3))
     def commit_each_record_of_a_batch(self, is_retried: bool, fault: str | None, good: int) -> None:
-        """`for record in consumer.poll(): send; commit(record)`, of which one commit may fail."""
+        """`for record in consumer.poll(): send; commit(record)`. One of the commits may fail."""
         if self.delivery != "exactly_once":
             return
         self.poll_only()
@@ -365,13 +368,13 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     def poll_only(self) -> None:
         self.face.leave_loop()
-        # What was sent before has a commit of its own.
+        # Output that was sent before has its own commit.
         if not self.unsent:
             self._attempt("commit", lambda: self.face.call("commit"))
         if self.driver.state is State.OPEN or self.unsent:
             return
         records = self._attempt("poll", lambda: self.face.call("poll", 5, 0))
-        self._given(records or [])
+        self._handed_out(records or [])
 
     @precondition(lambda self: self.last is not None and self.delivery != "exactly_once")
     @rule()
@@ -405,11 +408,11 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.moved |= chosen
         for each in chosen:
             self.position[each] = self.base[each] = 0 if offset == "earliest" else offset
-            self._part_with(each)
-        # Also if it fails: the consumer still has to get there.
+            self._exclude(each)
+        # Also if the seek fails: the consumer still has to get there.
         self._attempt("seek", lambda: self.face.call("seek", TOPIC, number, offset=offset))
 
-    def _part_with(self, number: int) -> None:
+    def _exclude(self, number: int) -> None:
         self.in_hand.pop(number, None)
         self.unsent = [each for each in self.unsent if each.partition != number]
         if self.last is not None and self.last.partition == number:
@@ -418,32 +421,32 @@ class ConsumerMachine(RuleBasedStateMachine):
     @rule(chosen=partitions, settling=st.sampled_from([0, 0, 3]))
     def assign(self, chosen: set[int], settling: int) -> None:
         self.handle.settling = settling
-        came = sorted(chosen - self._expected())
-        if came:
-            self.handle.due.append(("assign", came))
+        added = sorted(chosen - self._expected())
+        if added:
+            self.handle.due.append(("assign", added))
 
     @rule(chosen=partitions, kind=st.sampled_from(["revoke", "revoke", "lost"]))
     def unassign(self, chosen: set[int], kind: str) -> None:
-        gone = sorted(chosen & self._expected())
-        if gone:
-            self.handle.due.append((kind, gone))
+        removed = sorted(chosen & self._expected())
+        if removed:
+            self.handle.due.append((kind, removed))
 
     def _expected(self) -> set[int]:
-        """The partitions that are owned once all rebalances were served."""
+        """Return the partitions that are owned after all pending rebalances."""
         found = set(self.owned)
         for kind, chosen in self.handle.due:
             found = found | set(chosen) if kind == "assign" else found - set(chosen)
         return found
 
     def _serve(self) -> None:
-        """Have the rebalances over that are due."""
+        """Run the pending rebalances."""
         while self.handle.due:
-            self.keep()
+            self.poll_while_idle()
 
     @rule()
-    def keep(self) -> None:
-        """The keeper polls while the application is busy."""
-        self.context = "keep"
+    def poll_while_idle(self) -> None:
+        """The idle poller polls while the application is busy."""
+        self.context = "idle"
         self.face.core._poll_while_idle()
         self.context = ""
 
@@ -479,7 +482,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.is_callback_failing = True
 
     def has_worked(self) -> bool:
-        """Members come and go, but not all the time."""
+        """Whether the member has done enough steps to be replaced."""
         return type(self).steps_run - self.joined_at > 12
 
     @precondition(has_worked)
@@ -494,7 +497,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         error = ZeroDivisionError() if is_failing else None
         self._attempt("close", lambda: self.face.close(error))
         if self.delivery == "exactly_once" and self.driver.state is State.OPEN:
-            # As the producer's end does.
+            # Closing the producer does the same.
             self.driver.abort()
         self.face.dispose()
         self.join()
@@ -502,7 +505,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     @precondition(has_worked)
     @rule()
     def crash(self) -> None:
-        """The process dies; at most once loses what it was not given yet."""
+        """The process dies. At most once loses records that were not handed out yet."""
         self.face.dispose()
         self.join()
 
@@ -513,7 +516,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             self.producer.faults.clear()
 
     def _drain(self) -> None:
-        """In the end everything is given, and committed."""
+        """Check that all records are handed out and committed in the end."""
         self._mend()
         self.starts.clear()
         self.face.leave_loop()
@@ -528,7 +531,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 break
         assert set(self.owned) == set(PARTITIONS)
         for number in PARTITIONS:
-            assert self._next(number, self.position[number]) is None, "records were not given"
+            assert self._next(number, self.position[number]) is None, "records were not handed out"
         for _ in range(4):
             self._attempt("commit", lambda: self.face.call("commit"))
             self.poll(500)
@@ -542,7 +545,7 @@ class ConsumerMachine(RuleBasedStateMachine):
                 if self.delivery == "exactly_once":
                     assert output[number, offset] == 1
                 if self.delivery == "at_least_once":
-                    assert self.times_given[number, offset] >= 1
+                    assert self.times_handed_out[number, offset] >= 1
 
     def check_invariants(self, *arguments: Any, **keywords: Any) -> None:
         super().check_invariants(*arguments, **keywords)
@@ -554,7 +557,7 @@ class AsyncConsumerMachine(ConsumerMachine):
 
 
 class _NoIdlePoller:
-    """The machine calls what the keeper would."""
+    """Does nothing: the machine itself calls what the idle poller would."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -564,7 +567,8 @@ class _NoIdlePoller:
 
 
 def run(machine: type[ConsumerMachine], steps: int, *, is_random: bool) -> None:
-    """`is_random`: other steps at each run. Else a failure is the change's own."""
+    """Run the machine. `is_random`: with other steps in each run. Otherwise all runs are the
+    same."""
     machine.steps_run = 0
     run_state_machine_as_test(
         machine,
@@ -584,7 +588,7 @@ def run(machine: type[ConsumerMachine], steps: int, *, is_random: bool) -> None:
 
 
 @pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
-def test_any_order_of_calls_is_as_the_model_says(machine: type[ConsumerMachine]) -> None:
+def test_any_order_of_calls_agrees_with_the_model(machine: type[ConsumerMachine]) -> None:
     run(machine, 10_000, is_random=False)
 
 
@@ -602,7 +606,8 @@ def test_the_rest_of_a_batch_whose_transaction_cannot_begin_comes_again(
 
 
 def test_records_without_a_transaction_are_not_committed() -> None:
-    """None can begin behind the first record of a batch, and the next poll fails as well."""
+    """No transaction can begin after the first record of a batch, and the next poll fails as
+    well."""
     machine = ConsumerMachine()
     try:
         machine.begin(delivery="exactly_once", interval_s=0.0, chunk=1, counts=[0, 0, 40])

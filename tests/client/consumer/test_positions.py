@@ -21,9 +21,9 @@ def offsets(found: list[Message]) -> list[tuple[int | None, int | None]]:
 
 def iterated(positions: Positions, count: int, reached: int) -> None:
     """Hand out the first records of a batch one by one."""
-    walk = positions.iterate(Records(positions.hand_out(count), Record))
+    iterator = positions.iterate(Records(positions.hand_out(count), Record))
     for _ in range(reached):
-        next(walk)
+        next(iterator)
 
 
 def test_records_that_an_iteration_has_not_reached_are_handed_out_again() -> None:
@@ -39,10 +39,10 @@ def test_a_recall_ends_the_iteration() -> None:
     positions = Positions("at_least_once")
     positions.accept(messages((0, 0), (0, 1), (0, 2)))
     batch = Records(positions.hand_out(3), Record)
-    walk = positions.iterate(batch)
-    assert next(walk).offset() == 0
+    iterator = positions.iterate(batch)
+    assert next(iterator).offset() == 0
     positions.recall()
-    assert list(walk) == []
+    assert list(iterator) == []
     assert list(positions.iterate(batch)) == []
     assert positions.offsets() == {P0: 1}
     assert offsets(positions.hand_out(3)) == [(0, 1), (0, 2)]

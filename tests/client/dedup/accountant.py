@@ -1,7 +1,7 @@
-"""A consumer that books each message in a database, its offset in the same transaction: one of
-confluent-kafka's with SQLite, and our own with PostgreSQL.
+"""A consumer that books each message in a database, with its offset in the same transaction.
 
-Arguments: the brokers, the topic, the database's address. Runs until it is killed.
+It is confluent-kafka's consumer with SQLite, and Millstream's with PostgreSQL. Arguments: the
+brokers, the topic, the database's address. Runs until it is killed.
 """
 
 from __future__ import annotations

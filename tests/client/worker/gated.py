@@ -1,7 +1,7 @@
-"""A worker that is signalled: `gated.py SERVERS TOPIC GROUP RUNS`.
+"""A worker process that receives signals: `gated.py SERVERS TOPIC GROUP RUNS`.
 
-Says "began OFFSET" for each message, and has it done when it is sent a line. Says "ended" after
-each of its runs.
+Prints "began OFFSET" for each message, and finishes the message when it reads a line. Prints
+"ended" after each run.
 """
 
 from __future__ import annotations

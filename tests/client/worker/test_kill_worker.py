@@ -32,11 +32,11 @@ def is_poison(number: int) -> bool:
     return number % 33 == 5
 
 
-class Crew:
-    """Worker processes, which take each other's place."""
+class Workers:
+    """Worker processes that replace each other."""
 
     def __init__(self, broker: BrokerProcess, order: str, mode: str, folder: Path) -> None:
-        self._arguments = [broker.bootstrap, "coal", "stokers", order, mode]
+        self._arguments = [broker.bootstrap, "messages", "workers", order, mode]
         self._log = folder / "workers.log"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -47,18 +47,18 @@ class Crew:
             )
 
     def replace(self, name: str) -> None:
-        """Kill it, and have another one under its name."""
+        """Kill a worker, and start another one with its name."""
         self._processes[name].kill()
         self._processes[name].wait()
         self.start(name)
 
     def stop(self) -> list[int]:
-        """Have all end in order; their exit codes."""
+        """Stop all workers in order, and return their exit codes."""
         for process in self._processes.values():
             process.terminate()
         return [process.wait(60) for process in self._processes.values()]
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         return self._log.read_text(errors="replace")[-6000:]
 
     def __enter__(self) -> Self:
@@ -71,7 +71,7 @@ class Crew:
 
 
 class Audit:
-    """What has come out, seen by a reader of committed records."""
+    """Reads the committed output of the workers."""
 
     def __init__(self, bootstrap: str, topics: list[str]) -> None:
         self._consumer = Consumer(bootstrap, topics=topics)
@@ -79,8 +79,8 @@ class Audit:
         self.dead: Counter[int] = Counter()
         self.by_key: dict[bytes, list[int]] = defaultdict(list)
 
-    def look(self) -> int:
-        """How many messages have come out so far."""
+    def poll(self) -> int:
+        """Read more output. Return how many messages have been processed so far."""
         for record in self._consumer.poll(timeout_s=0.1):
             number = int(record.value)
             if record.topic.endswith(".dlq"):
@@ -94,42 +94,44 @@ class Audit:
         self._consumer.close()
 
 
-def fire(
+def attack_workers(
     folder: Path, order: str, mode: str, *, count: int, kills: int, seconds_max: float
 ) -> Audit:
+    """Process `count` messages while workers are killed and the broker restarts. Return the
+    output."""
     chance = random.Random(count + kills)
     with ExitStack() as stack:
         broker = stack.enter_context(BrokerProcess(folder, SETTINGS))
         with Admin(broker.bootstrap) as admin:
-            for topic in ("coal", "coal-out", "coal.dlq"):
+            for topic in ("messages", "messages-out", "messages.dlq"):
                 admin.create_topic(topic, partitions=PARTITIONS)
-        crew = stack.enter_context(Crew(broker, order, mode, folder))
+        workers = stack.enter_context(Workers(broker, order, mode, folder))
         for name in ("a", "b", "c"):
-            crew.start(name)
+            workers.start(name)
         with Producer(broker.bootstrap) as producer:
             for number in range(count):
-                producer.send("coal", f"key-{number % KEYS}", str(number))
-        audit = Audit(broker.bootstrap, ["coal-out", "coal.dlq"])
+                producer.send("messages", f"key-{number % KEYS}", str(number))
+        audit = Audit(broker.bootstrap, ["messages-out", "messages.dlq"])
         stack.callback(audit.close)
         deadline = time.monotonic() + seconds_max
         # Each attack waits for its share of the messages: the last one happens before the end.
         attacks = ["kill"] * (kills - kills // 2) + ["restart"] + ["kill"] * (kills // 2)
         for number, attack in enumerate(attacks, 1):
-            while audit.look() < count * number / (len(attacks) + 2):
-                assert time.monotonic() < deadline, crew.last_words()
+            while audit.poll() < count * number / (len(attacks) + 2):
+                assert time.monotonic() < deadline, workers.log_tail()
             if attack == "kill":
-                crew.replace(chance.choice("abc"))
+                workers.replace(chance.choice("abc"))
             else:
                 broker.kill()
                 broker.start()
-        while audit.look() < count:
-            missing = count - audit.look()
-            assert time.monotonic() < deadline, f"{missing} are missing; {crew.last_words()}"
+        while audit.poll() < count:
+            missing = count - audit.poll()
+            assert time.monotonic() < deadline, f"{missing} are missing; {workers.log_tail()}"
         # A process that has hardly started dies by the signal itself.
-        assert set(crew.stop()) <= {0, -signal.SIGTERM}, crew.last_words()
-        # What a worker did at the very end, were it twice.
+        assert set(workers.stop()) <= {0, -signal.SIGTERM}, workers.log_tail()
+        # Output that a worker sent twice at the very end.
         for _ in range(5):
-            audit.look()
+            audit.poll()
     return audit
 
 
@@ -147,7 +149,7 @@ def check(audit: Audit, order: str, mode: str, count: int) -> None:
 
 @pytest.mark.parametrize(("order", "mode"), [("key", "plain"), ("none", "transactional")])
 def test_few_kills(tmp_path: Path, order: str, mode: str) -> None:
-    audit = fire(tmp_path, order, mode, count=3000, kills=2, seconds_max=200)
+    audit = attack_workers(tmp_path, order, mode, count=3000, kills=2, seconds_max=200)
     check(audit, order, mode, 3000)
 
 
@@ -157,5 +159,5 @@ def test_few_kills(tmp_path: Path, order: str, mode: str) -> None:
     ("order", "mode"), [("key", "plain"), ("key", "transactional"), ("none", "transactional")]
 )
 def test_many_kills(tmp_path: Path, order: str, mode: str) -> None:
-    audit = fire(tmp_path, order, mode, count=100_000, kills=20, seconds_max=1200)
+    audit = attack_workers(tmp_path, order, mode, count=100_000, kills=20, seconds_max=1200)
     check(audit, order, mode, 100_000)

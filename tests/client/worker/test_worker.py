@@ -150,7 +150,7 @@ def test_many_keys_run_at_once_each_in_order(
     seen = defaultdict[bytes, list[int]](list)
     gate, async_gate, arrived = threading.Event(), asyncio.Event(), set[bytes]()
 
-    def note(job: Job) -> None:
+    def record_start(job: Job) -> None:
         seen[job.key].append(int(job.value))
 
     def handle(job: Job) -> None:
@@ -158,14 +158,14 @@ def test_many_keys_run_at_once_each_in_order(
         if len(arrived) == 20:
             gate.set()
         assert gate.wait(SECONDS_MAX)
-        note(job)
+        record_start(job)
 
     async def handle_async(job: Job) -> None:
         arrived.add(job.key)
         if len(arrived) == 20:
             async_gate.set()
         await async_gate.wait()
-        note(job)
+        record_start(job)
 
     worker = Worker(
         bootstrap,

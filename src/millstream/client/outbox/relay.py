@@ -7,8 +7,8 @@ The loop of a shard (0010-outbox.md explains why it is correct):
     one as sent), ...
 
 Every failure ends the ownership and begins a new one, as a crash would. After a batch that could
-not be sent, the relay is careful for a while: it finds out which events Kafka rejects for good, and
-moves them to the table of rejected events, so that the others continue.
+not be sent, the relay isolates events for a while: it finds out which of them Kafka rejects for
+good, and moves those to the table of rejected events, so that the others continue.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _BASELINE_EVERY_S: Final = 3600.0
 _BACKOFF_S_MIN: Final = 0.1
 _BACKOFF_S_MAX: Final = 10.0
 _PREPARE_RETRY_S: Final = 2.0
-#: How long a relay is careful after a batch that failed.
-_CAREFUL_S: Final = 60.0
+#: How long a relay isolates events after a batch that failed.
+_ISOLATE_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +173,20 @@ class Relay:
 
     def _relay_shard(self, shard: int) -> None:
         backoff_s = _BACKOFF_S_MIN
-        careful_until = 0.0
+        isolate_until = 0.0
         while not self._stop.is_set():
             if self._slots is not None and not self._slots.acquire(timeout=0.2):
                 continue
             try:
-                done = self._try_own(shard, careful_until)
+                done = self._try_own(shard, isolate_until)
             except RejectedError as error:
                 done = False
-                careful_until = time.monotonic() + _CAREFUL_S
+                isolate_until = time.monotonic() + _ISOLATE_S
                 self._report(f"shard {shard}: {error}, see `millstream outbox rejected`")
             except (SourceError, SinkError, ShardTakenError) as error:
                 done = False
                 if isinstance(error, SinkError):
-                    careful_until = time.monotonic() + _CAREFUL_S
+                    isolate_until = time.monotonic() + _ISOLATE_S
                 self._report(f"shard {shard}: {error}")
                 self._stop.wait(backoff_s)
                 backoff_s = min(backoff_s * 2, _BACKOFF_S_MAX)
@@ -204,12 +204,12 @@ class Relay:
             if done:
                 return
 
-    def _try_own(self, shard: int, careful_until: float) -> bool:
+    def _try_own(self, shard: int, isolate_until: float) -> bool:
         """Relay the shard if no other relay does. True when there is nothing more to do."""
         source = self._database.open(shard)
         try:
             if source.acquire():
-                return self._own(shard, source, careful_until)
+                return self._own(shard, source, isolate_until)
             if self._settings.drain and not source.has_pending():
                 return True
         finally:
@@ -217,17 +217,17 @@ class Relay:
         self._stop.wait(self._settings.standby_s)
         return False
 
-    def _own(self, shard: int, source: ShardSource, careful_until: float) -> bool:
-        """Relay until `stop()`; if careful, until its time is over."""
+    def _own(self, shard: int, source: ShardSource, isolate_until: float) -> bool:
+        """Relay until `stop()`; with isolation, until its time is over."""
         takeover = source.take_over(f"{socket.gethostname()}:{os.getpid()}")
-        careful = time.monotonic() < careful_until
-        sink = Sink(self._properties, takeover.name, shard, self._stop.is_set, careful=careful)
+        isolate = time.monotonic() < isolate_until
+        sink = Sink(self._properties, takeover.name, shard, self._stop.is_set, isolate=isolate)
         try:
             sink.open()
             batch = self._resolve_claim(takeover, source, sink)
             source.record_error(None)
             self._report(f"shard {shard}: relaying, {batch} batches before")
-            return self._send_all(source, sink, batch, careful_until if careful else None)
+            return self._send_all(source, sink, batch, isolate_until if isolate else None)
         except RejectedError as error:
             # Nothing was committed, and no other relay could: the claim can be released.
             source.quarantine(error.errors)

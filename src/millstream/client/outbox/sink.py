@@ -4,8 +4,8 @@ The transactional id is the shard's. So a new sink fences the previous one and e
 The batch number is committed in the same transaction, as the offset of the outbox's group in
 partition `shard` of the topic `PROGRESS_TOPIC`, which has no records.
 
-A careful sink finds out which events Kafka rejects: it puts each event into a batch of its own, and
-checks each delivery report. That is slower, so it is used only after a failure.
+An isolating sink finds out which events Kafka rejects: it puts each event into a batch of its own,
+and checks each delivery report. That is slower, so it is used only after a failure.
 """
 
 from __future__ import annotations
@@ -22,11 +22,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from millstream.client.admin import Admin
 from millstream.client.error import (
+    BrokerError,
+    ClientError,
+    UsageError,
     error_of,
-    is_existing,
     is_rejection,
     is_retriable,
     reason_of,
@@ -43,7 +45,7 @@ _ADMIN_TIMEOUT_S: Final = 15.0
 _BY_KEY: Final = -1
 #: The topic limits the size of an event, not the client.
 _EVENT_BYTES_MAX: Final = 1_000_000_000
-#: How long a careful sink looks for a topic. The sink before it has looked for it too.
+#: How long an isolating sink looks up a topic. The sink before it has looked it up too.
 _TOPIC_MS_MAX: Final = 5_000
 
 
@@ -66,33 +68,28 @@ class InterruptedSinkError(Exception):
 
 def prepare(properties: Mapping[str, Any], shards: int) -> None:
     """Create the topic for batch numbers, with enough partitions."""
+    config = {**properties, "log_level": 2}
+    servers = properties.get("bootstrap.servers")
     try:
-        admin = AdminClient({**properties, "log_level": 2})
-    except KafkaException as error:
-        raise settings_error(error, "outbox relay") from error
-    try:
-        found = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics.get(PROGRESS_TOPIC)
-        if found is None:
-            topic = NewTopic(PROGRESS_TOPIC, shards, config={"cleanup.policy": "compact"})
-            asked = admin.create_topics([topic], request_timeout=_ADMIN_TIMEOUT_S)
-        elif len(found.partitions) < shards:
-            more = NewPartitions(PROGRESS_TOPIC, shards)
-            asked = admin.create_partitions([more], request_timeout=_ADMIN_TIMEOUT_S)
-        else:
-            return
-        asked[PROGRESS_TOPIC].result()
-    except KafkaException as error:
-        code = error_of(error).code()
-        # Another relay may have been faster.
-        if not is_existing(code) and code != KafkaError.INVALID_PARTITIONS:
-            raise SinkError(f"preparing topic {PROGRESS_TOPIC!r}: {reason_of(error)}") from error
+        with Admin(servers, timeout_s=_ADMIN_TIMEOUT_S, config=config) as admin:
+            topic_config = {"cleanup.policy": "compact"}
+            is_new = admin.create_topic(
+                PROGRESS_TOPIC, partitions=shards, config=topic_config, if_missing=True
+            )
+            if not is_new and admin.topic(PROGRESS_TOPIC).partitions < shards:
+                admin.add_partitions(PROGRESS_TOPIC, shards)
+    except UsageError:
+        raise
+    except ClientError as error:
+        # Another relay may have added the partitions meanwhile.
+        if not isinstance(error, BrokerError) or error.code != KafkaError.INVALID_PARTITIONS:
+            raise SinkError(f"preparing topic {PROGRESS_TOPIC!r}: {error}") from error
 
 
 class Sink:
     """Sends batches of one shard.
 
-    `stopping` is called while Kafka does not respond. `careful` is explained in the module
-    docstring.
+    `stopping` is called while Kafka does not respond. With `isolate` each event has its own batch.
     """
 
     def __init__(
@@ -102,13 +99,13 @@ class Sink:
         shard: int,
         stopping: Callable[[], bool],
         *,
-        careful: bool = False,
+        isolate: bool = False,
     ) -> None:
         self._shard = shard
         self._stopping = stopping
-        self._careful = careful
+        self._isolate = isolate
         self._fatal: list[str] = []
-        #: Of a careful sink: rejected events, and the reasons.
+        #: Of an isolating sink: rejected events, and the reasons.
         self._rejected: dict[int, str] = {}
         common = {
             # librdkafka 2.16 may lose its only broker for good while it looks for others.
@@ -123,9 +120,9 @@ class Sink:
             "queue.buffering.max.kbytes": 1 << 20,
             "linger.ms": 5,
             "message.max.bytes": _EVENT_BYTES_MAX,
-            **({"topic.metadata.propagation.max.ms": _TOPIC_MS_MAX} if careful else {}),
+            **({"topic.metadata.propagation.max.ms": _TOPIC_MS_MAX} if isolate else {}),
             **common,
-            **({"batch.num.messages": 1} if careful else {}),
+            **({"batch.num.messages": 1} if isolate else {}),
             "transactional.id": f"{name}-{shard}",
             "error_cb": self._on_error,
         }
@@ -157,7 +154,7 @@ class Sink:
         """Commit all events and the batch number, or fail.
 
         After a SinkError only `committed` of a new sink tells whether they are in the topic. After
-        a RejectedError, which only a careful sink raises, they are not: nothing was committed.
+        a RejectedError, which only an isolating sink raises, they are not: nothing was committed.
         """
         self._fatal.clear()
         self._rejected.clear()
@@ -168,7 +165,7 @@ class Sink:
                     break
                 self._produce(event)
             # The commit waits for the records too, but ends as soon as one is rejected.
-            while self._careful and self._producer.flush(_SLICE_S) and not self._rejected:
+            while self._isolate and self._producer.flush(_SLICE_S) and not self._rejected:
                 self._check()
         except KafkaException as error:
             raise SinkError(f"producing: {reason_of(error)}") from error
@@ -199,7 +196,7 @@ class Sink:
                     _BY_KEY if event.partition is None else event.partition,
                     timestamp=event.created_ms,
                     headers=None if event.headers is None else decode_headers(event.headers),
-                    on_delivery=self._reporter(event) if self._careful else None,
+                    on_delivery=self._reporter(event) if self._isolate else None,
                 )
             except BufferError:
                 self._producer.poll(_SLICE_S)
@@ -215,7 +212,7 @@ class Sink:
 
     def _not_accepted(self, event: Event, reason: str, final: bool, error: Exception) -> None:
         """Handle an event that librdkafka did not accept."""
-        if not self._careful or not (final or self._rejected):
+        if not self._isolate or not (final or self._rejected):
             raise SinkError(f"event {event.id}: {reason}") from error
         if final:
             self._rejected[event.id] = reason
