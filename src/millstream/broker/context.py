@@ -88,7 +88,7 @@ class Services:
 
     @property
     def controller_id(self) -> int:
-        """The controller that clients are told; this broker while there is none, because every
+        """The controller in responses to clients; this broker while there is none, because every
         broker executes the requests that clients send to a controller."""
         image = self.catalog.image
         return image.controller if image.controller in image.brokers else self.config.node_id

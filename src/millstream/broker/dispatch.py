@@ -1,7 +1,7 @@
 """API entries, and the table that sessions dispatch requests by.
 
 Each module of `broker/handlers/` declares an `ApiEntry`; `broker/handlers/__init__.py` collects the
-entries into an `ApiTable`. ApiVersions is answered from that table, so a client learns exactly the
+entries into an `ApiTable`. ApiVersions lists that table, so a client learns exactly the
 versions that are dispatched.
 """
 

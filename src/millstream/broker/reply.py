@@ -24,14 +24,14 @@ def start_reply(
     kind: ReplyKind,
     context: Context,
     begin: Callable[[Reply[T]], None],
-    refuse: Callable[[ErrorCode], Message],
+    reject: Callable[[ErrorCode], Message],
     respond: Callable[[T], Message] | None = None,
 ) -> Reply[T]:
     """Call `begin` with a new reply, and return the reply.
 
-    `respond` makes the response from the result, and `refuse` makes it from an error. Without
+    `respond` makes the response from the result, and `reject` makes it from an error. Without
     `respond` the result is the response."""
-    reply: Reply[T] = Reply(kind, context.receiver, refuse, respond)
+    reply: Reply[T] = Reply(kind, context.receiver, reject, respond)
     begin(reply)
     return reply
 
@@ -98,11 +98,11 @@ class CombinedReply:
         self._reply.on_end = self._release
 
     def part(
-        self, respond: Callable[[T], None] | None, refuse: Callable[[ErrorCode], None]
+        self, respond: Callable[[T], None] | None, reject: Callable[[ErrorCode], None]
     ) -> Reply[T]:
         """Return the reply of one more part. Both callbacks write into the response."""
         self._open_count += 1
-        part: Reply[T] = Reply(self._kind, self, refuse, respond)
+        part: Reply[T] = Reply(self._kind, self, reject, respond)
         self._parts.append(part)
         return part
 

@@ -16,7 +16,7 @@ from typing import Any
 from millstream.broker.context import CloseConnectionError, Context
 from millstream.broker.dispatch import Api, ApiTable, DispatchedHandler
 from millstream.broker.error_response import error_response
-from millstream.broker.handlers.produce import refuse_all
+from millstream.broker.handlers.produce import reject_all
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Receiver, Reply, ReplyKind
 from millstream.wire.api import ApiKey
@@ -104,7 +104,7 @@ class Faults:
     def _guard_produce(self, handle: DispatchedHandler) -> DispatchedHandler:
         def handle_or_fail(request: Any, context: Context) -> Any:
             if self._failures:
-                return refuse_all(request, self._failures.pop(0), "a fault that a test requested")
+                return reject_all(request, self._failures.pop(0), "a fault that a test requested")
             outcome = handle(request, context)
             if outcome is None or not self._dropped_responses:
                 return outcome

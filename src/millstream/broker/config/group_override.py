@@ -55,7 +55,7 @@ def check(overrides: Configs, config: BrokerConfig) -> None:
 def settings(
     overrides: Configs, config: BrokerConfig, default: ConsumerGroupSettings
 ) -> ConsumerGroupSettings:
-    """Return the settings of a group with these overrides; `default` has those without."""
+    """Return the settings of a group: `default`, changed by these overrides."""
     interval: dict[str, Any] = {}
     if "consumer.assignment.interval.ms" in overrides:
         # By default only large groups wait. A group with an interval of its own always does.

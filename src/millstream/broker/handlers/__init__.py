@@ -1,8 +1,8 @@
 """The APIs that this broker serves: one module for each API.
 
 Each module declares its API entry (messages, versions, handler) as `API`. This package collects the
-entries into the table that sessions dispatch by; ApiVersions is answered from the same table. What
-an API does belongs to the parts of the broker that its handler calls.
+entries into the table that sessions dispatch by; the response to ApiVersions lists the same table.
+What an API does belongs to the parts of the broker that its handler calls.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def handle(
     try:
         index = services.groups.shards.index_of(request.group_id)
     except BrokerError:
-        return _create_then_refuse(context)
+        return _create_then_reject(context)
     partition = TopicPartition(OFFSETS_TOPIC, index)
     producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     return start_reply(
@@ -46,7 +46,7 @@ def handle(
         lambda reply: services.transactions.add_partitions(
             request.transactional_id, producer, [partition], _VERSION, reply
         ),
-        lambda code: _refusal(code, context),
+        lambda code: _rejection(code, context),
         lambda _: AddOffsetsToTxnResponse(),
     )
 
@@ -56,12 +56,12 @@ API: Final = ApiEntry(
 )
 
 
-async def _create_then_refuse(context: Context) -> AddOffsetsToTxnResponse:
+async def _create_then_reject(context: Context) -> AddOffsetsToTxnResponse:
     await context.services.topics.create_missing([OFFSETS_TOPIC])
     return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-def _refusal(code: ErrorCode, context: Context) -> AddOffsetsToTxnResponse:
+def _rejection(code: ErrorCode, context: Context) -> AddOffsetsToTxnResponse:
     if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return AddOffsetsToTxnResponse(error_code=code)

@@ -77,19 +77,19 @@ def add_to_transaction(
         for topic in transaction.topics
         for number in topic.partitions
     ]
-    refused = _refused(partitions, version, context)
-    if refused:
-        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | refused
+    rejected = _rejected(partitions, version, context)
+    if rejected:
+        codes = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED) | rejected
         _fill(rows, transaction.topics, codes)
         return
 
     def respond(codes: _Codes | None) -> None:
         _fill(rows, transaction.topics, codes or dict.fromkeys(partitions, ErrorCode.NONE))
 
-    def refuse(code: ErrorCode) -> None:
+    def reject(code: ErrorCode) -> None:
         _fill(rows, transaction.topics, dict.fromkeys(partitions, _client_code(code, version)))
 
-    reply: Reply[Any] = combined.part(respond, refuse)
+    reply: Reply[Any] = combined.part(respond, reject)
     producer = ProducerIdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     transactions, transactional_id = context.services.transactions, transaction.transactional_id
     if transaction.verify_only:
@@ -105,7 +105,7 @@ def add_to_transaction(
         end_wait.add(transactional_id, reply, add)
 
 
-def _refused(partitions: Sequence[TopicPartition], version: int, context: Context) -> _Codes:
+def _rejected(partitions: Sequence[TopicPartition], version: int, context: Context) -> _Codes:
     image = context.services.catalog.image
     is_client = version < BATCHED_SINCE
     codes: _Codes = {}

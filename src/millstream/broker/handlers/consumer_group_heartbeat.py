@@ -26,13 +26,13 @@ def handle(
     request: ConsumerGroupHeartbeatRequest, context: Context
 ) -> ConsumerGroupHeartbeatResponse | Reply[ConsumerGroupHeartbeatResponse]:
     if not feature.is_consumer_protocol_on(context.services):
-        return _refuse(ErrorCode.UNSUPPORTED_VERSION)
+        return _reject(ErrorCode.UNSUPPORTED_VERSION)
     groups = context.services.groups
     return start_reply(
         ReplyKind.CONSUMER_GROUP_HEARTBEAT,
         context,
         lambda reply: groups.consumer_heartbeat(request, caller_of(context), reply),
-        _refuse,
+        _reject,
     )
 
 
@@ -41,5 +41,5 @@ API: Final = ApiEntry(
 )
 
 
-def _refuse(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+def _reject(code: ErrorCode) -> ConsumerGroupHeartbeatResponse:
     return ConsumerGroupHeartbeatResponse(error_code=code)

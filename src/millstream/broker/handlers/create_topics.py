@@ -41,7 +41,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
     described: dict[tuple[Configs, int], list[_Row.Config]] = {}
     for (row, _), result in zip(planned, results, strict=True):
         if isinstance(result, BrokerError):
-            _refuse(row, result)
+            _reject(row, result)
             continue
         row.topic_id = bytes(16) if request.validate_only else result.topic_id
         row.num_partitions = len(result.partitions)
@@ -102,7 +102,7 @@ async def _plan_all(
                 )
             planned.append((row, new))
         except BrokerError as error:
-            _refuse(row, error)
+            _reject(row, error)
     return rows, planned
 
 
@@ -132,7 +132,7 @@ async def _plan(topic: CreateTopicsRequest.Topic, context: Context) -> NewTopic:
     return NewTopic(topic.name, assignment, configs)
 
 
-def _refuse(row: _Row, error: BrokerError) -> None:
+def _reject(row: _Row, error: BrokerError) -> None:
     row.error_code = error.code
     row.error_message = error.message
     row.configs = []

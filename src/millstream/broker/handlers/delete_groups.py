@@ -21,7 +21,7 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     for group_id in dict.fromkeys(request.groups_names):
         row = _Row(group_id=group_id)
         response.results.append(row)
-        reply: Reply[None] = combined.part(None, partial(_refuse, row))
+        reply: Reply[None] = combined.part(None, partial(_reject, row))
         context.services.groups.delete_group(group_id, reply)
     return combined.finish()
 
@@ -29,5 +29,5 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
 API: Final = ApiEntry(DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), handle=handle)
 
 
-def _refuse(row: _Row, code: ErrorCode) -> None:
+def _reject(row: _Row, code: ErrorCode) -> None:
     row.error_code = code

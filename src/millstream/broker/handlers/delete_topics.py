@@ -28,11 +28,11 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
     rows = [_Row(name=name, topic_id=topic_id) for name, topic_id in wanted]
     deletable: list[tuple[_Row, str | TopicId]] = []
     for row in rows:
-        refusal = _refusal(row, context)
-        if refusal is None:
+        rejection = _rejection(row, context)
+        if rejection is None:
             deletable.append((row, row.topic_id if row.name is None else row.name))
         else:
-            row.error_code, row.error_message = refusal.code, refusal.message
+            row.error_code, row.error_message = rejection.code, rejection.message
     results = await context.services.catalog.delete_topics([each for _, each in deletable])
     for (row, _), result in zip(deletable, results, strict=True):
         if isinstance(result, BrokerError):
@@ -61,7 +61,7 @@ API: Final = ApiEntry(
 )
 
 
-def _refusal(row: _Row, context: Context) -> BrokerError | None:
+def _rejection(row: _Row, context: Context) -> BrokerError | None:
     if not context.services.config.topics.delete_topic_enable:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED

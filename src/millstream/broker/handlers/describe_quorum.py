@@ -51,10 +51,10 @@ async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQu
         for row in topic.partitions
     ]
     if wanted != [(METADATA_TOPIC, 0)]:
-        return _refuse(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it holds no metadata")
+        return _reject(request, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it holds no metadata")
     image = context.services.catalog.image
     if image.controller not in image.brokers:
-        return _refuse(request, ErrorCode.LEADER_NOT_AVAILABLE, "there is no controller")
+        return _reject(request, ErrorCode.LEADER_NOT_AVAILABLE, "there is no controller")
     brokers = sorted(image.brokers.values(), key=lambda broker: broker.node_id)
     seen = await asyncio.gather(*(_revision_of(broker, context) for broker in brokers))
     return _describe(image.controller, image.controller_epoch, brokers, seen, context)
@@ -121,15 +121,15 @@ async def _revision_of(broker: BrokerRecord, context: Context) -> int:
             services.network, endpoint.host, endpoint.port, client_id, _ASK_S_MAX
         )
         try:
-            answer = await peer.call(request, _ASK_VERSION, ApiVersionsResponse, _ASK_S_MAX)
+            response = await peer.call(request, _ASK_VERSION, ApiVersionsResponse, _ASK_S_MAX)
         finally:
             peer.close()
     except PeerError:
         return _UNKNOWN
-    return answer.finalized_features_epoch
+    return response.finalized_features_epoch
 
 
-def _refuse(
+def _reject(
     request: DescribeQuorumRequest, code: ErrorCode, message: str
 ) -> DescribeQuorumResponse:
     return DescribeQuorumResponse(

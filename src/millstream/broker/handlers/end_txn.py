@@ -40,12 +40,12 @@ def handle(
         ):
             return _end_with_new_id(request.transactional_id, end, context)
     except BrokerError as error:
-        return _refusal(error.code, context)
+        return _rejection(error.code, context)
     return start_reply(
         ReplyKind.END_TXN,
         context,
         lambda reply: transactions.end(request.transactional_id, end, None, reply),
-        lambda code: _refusal(code, context),
+        lambda code: _rejection(code, context),
         _response,
     )
 
@@ -67,7 +67,7 @@ async def _end_with_new_id(
             ),
         )
     except BrokerError as error:
-        return _refusal(error.code, context)
+        return _rejection(error.code, context)
     return _response(producer)
 
 
@@ -75,7 +75,7 @@ def _response(producer: ProducerIdAndEpoch) -> EndTxnResponse:
     return EndTxnResponse(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-def _refusal(code: ErrorCode, context: Context) -> EndTxnResponse:
+def _rejection(code: ErrorCode, context: Context) -> EndTxnResponse:
     if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return EndTxnResponse(error_code=code)

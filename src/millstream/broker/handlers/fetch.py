@@ -249,7 +249,7 @@ class _Fetch:
 
     def wait(self, wait_ms: int) -> Reply[FetchResponse]:
         """Return a reply that ends once `min_bytes` are available, or after `wait_ms`."""
-        reply = self._reply = Reply(ReplyKind.FETCH, self._context.receiver, self._refuse)
+        reply = self._reply = Reply(ReplyKind.FETCH, self._context.receiver, self._reject)
         reply.on_end = self._release
         for entry in self._wanted:
             partition = self._partition(entry)
@@ -284,7 +284,7 @@ class _Fetch:
         for partition in watched:
             partition.unwatch(self)
 
-    def _refuse(self, code: ErrorCode) -> FetchResponse:
+    def _reject(self, code: ErrorCode) -> FetchResponse:
         """Return a response with the same error for every partition, which all versions support."""
         session_id = NO_SESSION if self._session is None else self._session.session_id
         response = FetchResponse(session_id=session_id)

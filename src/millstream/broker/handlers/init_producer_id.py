@@ -46,12 +46,12 @@ def handle(
         ):
             return _begin_with_new_id(request, expected, context)
     except BrokerError as error:
-        return _refusal(error.code, context)
+        return _rejection(error.code, context)
     return start_reply(
         ReplyKind.INIT_PRODUCER_ID,
         context,
         lambda reply: _begin(request, expected, None, context, reply),
-        lambda code: _refusal(code, context),
+        lambda code: _rejection(code, context),
         lambda result: _response(result, context),
     )
 
@@ -63,7 +63,7 @@ async def _give_id(context: Context) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
     except BrokerError as error:
-        return _refusal(error.code, context)
+        return _rejection(error.code, context)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
@@ -78,7 +78,7 @@ async def _begin_with_new_id(
             lambda reply: _begin(request, expected, producer_id, context, reply),
         )
     except BrokerError as error:
-        return _refusal(error.code, context)
+        return _rejection(error.code, context)
     return _response(result, context)
 
 
@@ -111,7 +111,7 @@ def _expected(request: InitProducerIdRequest) -> ProducerIdAndEpoch | None:
 
 def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
     if isinstance(result, ErrorCode):
-        return _refusal(result, context)
+        return _rejection(result, context)
     if isinstance(result, PreparedTransaction):
         response = _response(result.holder, context)
         if result.writer is not None:
@@ -120,7 +120,7 @@ def _response(result: InitResult, context: Context) -> InitProducerIdResponse:
     return InitProducerIdResponse(producer_id=result.producer_id, producer_epoch=result.epoch)
 
 
-def _refusal(code: ErrorCode, context: Context) -> InitProducerIdResponse:
+def _rejection(code: ErrorCode, context: Context) -> InitProducerIdResponse:
     if code == ErrorCode.PRODUCER_FENCED and context.version < _FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return InitProducerIdResponse(error_code=code, producer_epoch=NO_EPOCH)

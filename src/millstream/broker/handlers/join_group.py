@@ -27,14 +27,14 @@ def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupRespon
             response.protocol_name = response.protocol_name or ""
         return response
 
-    def refuse(code: ErrorCode) -> JoinGroupResponse:
+    def reject(code: ErrorCode) -> JoinGroupResponse:
         return respond(JoinGroupResponse(error_code=code, member_id=request.member_id))
 
     return start_reply(
         ReplyKind.JOIN_GROUP,
         context,
         lambda reply: context.services.groups.join(request, caller_of(context), reply),
-        refuse,
+        reject,
         respond,
     )
 

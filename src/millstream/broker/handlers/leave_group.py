@@ -27,7 +27,7 @@ def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResp
         ReplyKind.LEAVE_GROUP,
         context,
         lambda reply: context.services.groups.leave(request.group_id, members, reply),
-        _refuse,
+        _reject,
         None if is_batched else _flatten,
     )
 
@@ -35,7 +35,7 @@ def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResp
 API: Final = ApiEntry(LeaveGroupRequest, LeaveGroupResponse, versions=(0, 5), handle=handle)
 
 
-def _refuse(code: ErrorCode) -> LeaveGroupResponse:
+def _reject(code: ErrorCode) -> LeaveGroupResponse:
     return LeaveGroupResponse(error_code=code)
 
 

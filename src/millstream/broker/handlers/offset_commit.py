@@ -36,7 +36,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
         )
         for partition in topic.partitions:
             row = _Row(partition_index=partition.partition_index)
-            row.error_code = _refusal(partition, found, context)
+            row.error_code = _rejection(partition, found, context)
             rows.append(row)
             if found is not None and not row.error_code:
                 accepted.append(row)
@@ -51,7 +51,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
         offsets=offsets,
     )
 
-    def refuse(code: ErrorCode) -> OffsetCommitResponse:
+    def reject(code: ErrorCode) -> OffsetCommitResponse:
         for row in accepted:
             row.error_code = code
         return response
@@ -60,7 +60,7 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
         ReplyKind.OFFSET_COMMIT,
         context,
         lambda reply: context.services.groups.commit(commit, reply),
-        refuse,
+        reject,
         lambda _: response,
     )
 
@@ -75,7 +75,7 @@ def _find(topic: OffsetCommitRequest.Topic, context: Context) -> TopicRecord | N
     return image.topic(topic.name)
 
 
-def _refusal(
+def _rejection(
     partition: OffsetCommitRequest.Topic.Partition, topic: TopicRecord | None, context: Context
 ) -> ErrorCode:
     if topic is None:

@@ -40,7 +40,7 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
         ReplyKind.OFFSET_DELETE,
         context,
         lambda reply: context.services.groups.delete_offsets(request.group_id, places, reply),
-        _refuse,
+        _reject,
         respond,
     )
 
@@ -48,5 +48,5 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
 API: Final = ApiEntry(OffsetDeleteRequest, OffsetDeleteResponse, versions=(0, 0), handle=handle)
 
 
-def _refuse(code: ErrorCode) -> OffsetDeleteResponse:
+def _reject(code: ErrorCode) -> OffsetDeleteResponse:
     return OffsetDeleteResponse(error_code=code)

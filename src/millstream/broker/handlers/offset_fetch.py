@@ -81,11 +81,11 @@ def _fetch(
     def deliver(_: object) -> None:
         after()
 
-    def refuse(code: ErrorCode) -> None:
+    def reject(code: ErrorCode) -> None:
         row.error_code, row.topics = code, []
         after()
 
-    reply = combined.part(deliver, refuse)
+    reply = combined.part(deliver, reject)
     groups = context.services.groups
     try:
         offsets = groups.offsets(wanted.group_id, wanted.member_id, wanted.member_epoch)

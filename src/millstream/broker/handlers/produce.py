@@ -66,7 +66,7 @@ def handle(
 ) -> ProduceResponse | Reply[ProduceResponse] | None:
     acks = request.acks
     if acks not in (-1, 0, 1):
-        return refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
+        return reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
     if request.transactional_id is not None:
         return _handle_transactional(request, request.transactional_id, context)
     return _append_all(request, None, context)
@@ -236,7 +236,7 @@ def _handle_transactional(
         return _append_all(request, admission, context)
     producers, unadmitted = _scan(request, context)
     if len(producers) > 1:
-        return refuse_all(
+        return reject_all(
             request,
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             "a request has batches of one producer's transaction only",
@@ -297,7 +297,7 @@ def _reject_for_room(request: ProduceRequest, context: Context) -> ProduceRespon
     for partition, header in _transactional_batches(request, context):
         if partition is not None:
             partition.rejected(header, code)
-    return refuse_all(
+    return reject_all(
         request, code, "too many requests wait for transaction coordinators; retry later"
     )
 
@@ -326,7 +326,7 @@ class _TransactionalProduce:
         self._admission = admission
         self._context = context
         self.reply: Reply[ProduceResponse] = Reply(
-            ReplyKind.TRANSACTIONAL_PRODUCE, context.receiver, self._refuse
+            ReplyKind.TRANSACTIONAL_PRODUCE, context.receiver, self._reject
         )
         rows = (data for topic in request.topic_data for data in topic.partition_data)
         self.size = sum(len(data.records or b"") for data in rows)
@@ -362,8 +362,8 @@ class _TransactionalProduce:
         if isinstance(outcome, ProduceResponse):
             reply.deliver(outcome)
 
-    def _refuse(self, code: ErrorCode) -> ProduceResponse | None:
-        return refuse_all(self._request, code, "see the broker's log")
+    def _reject(self, code: ErrorCode) -> ProduceResponse | None:
+        return reject_all(self._request, code, "see the broker's log")
 
 
 def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
@@ -378,7 +378,7 @@ def _producer_code(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
+def reject_all(request: ProduceRequest, code: ErrorCode, message: str) -> ProduceResponse | None:
     """Return a response with the same error for every partition."""
     if request.acks == ACKS_NONE:
         raise CloseConnectionError(f"acks=0 and {code.name}: {message}")

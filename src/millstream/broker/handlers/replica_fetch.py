@@ -31,9 +31,9 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
         return response
     session_id = session.session_id
 
-    def refuse(code: ErrorCode) -> FetchResponse:
+    def reject(code: ErrorCode) -> FetchResponse:
         return FetchResponse(session_id=session_id, error_code=code)
 
-    reply: Reply[FetchResponse] = Reply(ReplyKind.REPLICA_FETCH, context.receiver, refuse)
+    reply: Reply[FetchResponse] = Reply(ReplyKind.REPLICA_FETCH, context.receiver, reject)
     session.wait(limits, reply)
     return reply

@@ -51,7 +51,7 @@ def handle(
         producer=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
     )
 
-    def refuse(code: ErrorCode) -> TxnOffsetCommitResponse:
+    def reject(code: ErrorCode) -> TxnOffsetCommitResponse:
         for row in accepted:
             row.error_code = _client_code(code, context)
         return response
@@ -60,7 +60,7 @@ def handle(
         ReplyKind.TXN_OFFSET_COMMIT,
         context,
         lambda reply: _begin(request, commit, reply, context),
-        refuse,
+        reject,
         lambda _: response,
     )
 
@@ -82,7 +82,7 @@ def _accept(
         response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=rows))
         for partition in topic.partitions:
             row = _Row(partition_index=partition.partition_index)
-            row.error_code = _refusal(partition, found, context)
+            row.error_code = _rejection(partition, found, context)
             rows.append(row)
             if found is not None and not row.error_code:
                 accepted.append(row)
@@ -142,7 +142,7 @@ def _client_code(code: ErrorCode, context: Context) -> ErrorCode:
     return code
 
 
-def _refusal(partition: _Wanted, topic: TopicRecord | None, context: Context) -> ErrorCode:
+def _rejection(partition: _Wanted, topic: TopicRecord | None, context: Context) -> ErrorCode:
     if topic is None or not 0 <= partition.partition_index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if (

@@ -50,7 +50,7 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
             for number in topic.partition_indexes:
                 partition_row = _Topic.Partition(partition_index=number)
                 topic_row.partitions.append(partition_row)
-                part: Reply[None] = combined.part(None, partial(_refuse, partition_row))
+                part: Reply[None] = combined.part(None, partial(_reject, partition_row))
                 context.services.markers.send(
                     marker,
                     wanted.coordinator_epoch,
@@ -65,5 +65,5 @@ API: Final = ApiEntry(
 )
 
 
-def _refuse(row: _Topic.Partition, code: ErrorCode) -> None:
+def _reject(row: _Topic.Partition, code: ErrorCode) -> None:
     row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_READY else code
