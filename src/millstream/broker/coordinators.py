@@ -15,6 +15,7 @@ from millstream.broker.runtime import Runtime
 from millstream.broker.transaction.local_marker import LocalMarkers
 from millstream.broker.transaction.remote_admission import (
     AdmissionApi,
+    AdmissionLinks,
     TransactionCoordinators,
     WaitingAdmissionApi,
 )
@@ -80,8 +81,7 @@ class Coordinators:
             node_id,
             catalog,
             self.transactions,
-            self._admission_links,
-            self._waiting_links,
+            AdmissionLinks(self._admission_links, self._waiting_links),
             replicas.failures,
         )
 

@@ -212,7 +212,7 @@ class Server:
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
         # Before connections are closed: clients that wait for a coordinator get a response that
-        # makes them look for the new one.
+        # makes them find the new one.
         self._undo.push_async_callback(coordinators.stop)
 
     async def _join(

@@ -143,7 +143,7 @@ class ServiceBuilder:
         if self._config.network.http_address is not None:
             self._start_lag(services)
         elif not runtime.is_alone:
-            # Coordinators on other brokers ask this one how fast its partitions grow.
+            # Coordinators on other brokers query the headroom of partitions led here.
             services.backlogs.start(
                 self._config.metrics.metrics_lag_interval_ms, runtime.supervisor
             )

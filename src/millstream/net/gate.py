@@ -53,7 +53,7 @@ class GateCounters:
 
 
 class Gate:
-    """Admits connections and hands out request memory. Event loop only."""
+    """Admits connections and reserves request memory. Event loop only."""
 
     __slots__ = (
         "_addresses",

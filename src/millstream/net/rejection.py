@@ -27,7 +27,7 @@ class Rejection(StrEnum):
 
     #: The length of a frame is not positive, or above the limit.
     FRAME = "frame"
-    #: The header of a request can't be parsed.
+    #: The header of a request cannot be parsed.
     HEADER = "header"
     #: This broker does not support the API.
     API = "api"
@@ -35,7 +35,7 @@ class Rejection(StrEnum):
     VERSION = "version"
     #: The request is larger than requests other than Produce may be.
     SIZE = "size"
-    #: The body of a request can't be parsed.
+    #: The body of a request cannot be parsed.
     BODY = "body"
     #: The handler closes the connection, because the protocol has no response for the case.
     HANDLER = "handler"

@@ -9,6 +9,7 @@ import pytest
 
 from millstream.broker.transaction.remote_admission import (
     AdmissionApi,
+    AdmissionLinks,
     AdmissionQuery,
     TransactionCoordinators,
     WaitingAdmissionApi,
@@ -66,7 +67,8 @@ def catalog(topic: str, *leaders: int) -> Any:
 def coordinators_of(
     view: Any, links: Any, waiting_links: Any = None, own: Any = None
 ) -> TransactionCoordinators:
-    return TransactionCoordinators(OWN, view, own, links, waiting_links, CallbackFailures())
+    both = AdmissionLinks(links, waiting_links)
+    return TransactionCoordinators(OWN, view, own, both, CallbackFailures())
 
 
 def question(name: str, answers: Answers, *partitions: TopicPartition) -> AdmissionQuery:

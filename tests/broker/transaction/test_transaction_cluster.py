@@ -224,7 +224,7 @@ def test_internal_topics_wait_for_the_brokers_that_are_set(tmp_path: Path) -> No
     with ServerSet(tmp_path, 2, **factor) as brokers, brokers.client(1) as client:
         (row,) = client.call(request).coordinators
         assert row.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert "replication factor of 3" in row.error_message
+        assert "the replication factor is 3" in row.error_message
         brokers.start(3)
         retried(lambda: client.call(request).coordinators[0].error_code)
         (row,) = client.call(request).coordinators

@@ -59,7 +59,7 @@ class Backlog(NamedTuple):
     has_unread: bool = False
     #: Timestamp of the first unread record; None if it is unknown.
     timestamp_ms: int | None = None
-    #: None if the log can't be read.
+    #: None if the log cannot be read.
     headroom_seconds: float | None = UNLIMITED
 
     @property

@@ -321,7 +321,7 @@ class Metrics:
         yield Family(
             "millstream_requests_total",
             "counter",
-            "Requests answered.",
+            "Requests with a response.",
             ("api",),
             [((api.name,), api.requests) for api in apis],
         )
@@ -396,7 +396,7 @@ class Metrics:
             sockets.accepted,
         )
         for name, description, reasons in (
-            ("refused", "Connections refused at accept, by reason.", sockets.refused),
+            ("refused", "Connections rejected at accept, by reason.", sockets.refused),
             ("closed", "Connections closed, by reason.", sockets.closed),
         ):
             rows = [((reason,), n) for reason, n in reasons.items()]

@@ -13,7 +13,9 @@ from millstream.broker.metrics.replication_summary import (
     LedPartitions,
     ReplicationSummary,
 )
+from millstream.controller.controller import Controller
 from millstream.metadata.catalog import Catalog
+from millstream.metadata.registration import Registration
 from millstream.replication.stats import ReplicationStats
 from millstream.transactions.transaction_shards import TransactionShards
 
@@ -64,7 +66,34 @@ def show_replication(
     metrics: Metrics, stats: ReplicationStats, summary: ReplicationSummary
 ) -> None:
     """Add the counters of replication, and the counts of `summary`, refreshed at each scrape."""
+    _show_replication_counters(metrics, stats)
     metrics.before_render.append(summary.refresh)
+    for name, description, of_led in _LED:
+        metrics.add_gauge(name, description, _reader(lambda: summary.led, of_led))
+    for name, description, of_cluster in _CLUSTER:
+        text = description + _ON_CONTROLLER
+        metrics.add_gauge(name, text, _reader(lambda: summary.cluster, of_cluster))
+    for unit, lag in (
+        ("records", lambda: summary.led.lag_records_max),
+        ("seconds", lambda: summary.led.lag_seconds_max),
+    ):
+        metrics.add_rows(
+            f"replica_lag_{unit}_max",
+            "gauge",
+            f"Lag of a follower in {unit}, in its worst partition led here.",
+            ("follower",),
+            _rows(lag),
+        )
+    metrics.add_rows(
+        "decommission_replicas_left",
+        "gauge",
+        "Replicas left on a broker that is being decommissioned. Reported by the controller.",
+        ("broker",),
+        _rows(lambda: summary.cluster.to_empty),
+    )
+
+
+def _show_replication_counters(metrics: Metrics, stats: ReplicationStats) -> None:
     metrics.add_attributes(
         "replication",
         "counter",
@@ -87,51 +116,29 @@ def show_replication(
         ),
     ):
         metrics.add_counter(f"isr_{name}_total", description, _attribute(stats, attribute))
-    for name, description, of_led in _LED:
-        metrics.add_gauge(name, description, _reader(lambda: summary.led, of_led))
-    for name, description, of_cluster in _CLUSTER:
-        text = description + _ON_CONTROLLER
-        metrics.add_gauge(name, text, _reader(lambda: summary.cluster, of_cluster))
-    metrics.add_rows(
-        "replica_lag_records_max",
-        "gauge",
-        "Lag of a follower in records, in its worst partition led here.",
-        ("follower",),
-        _rows(lambda: summary.led.lag_records_max),
-    )
-    metrics.add_rows(
-        "replica_lag_seconds_max",
-        "gauge",
-        "Lag of a follower in seconds, in its worst partition led here.",
-        ("follower",),
-        _rows(lambda: summary.led.lag_seconds_max),
-    )
-    metrics.add_rows(
-        "decommission_replicas_left",
-        "gauge",
-        "Replicas left on a broker that is being decommissioned. Reported by the controller.",
-        ("broker",),
-        _rows(lambda: summary.cluster.to_empty),
-    )
 
 
 def show_membership(
     metrics: Metrics, membership: Membership, catalog: Catalog, session_timeout_ms: int
 ) -> None:
     """Add the metrics of the controller and of the broker's lease."""
-    controller, registration = membership.controller, membership.registration
+    metrics.add_gauge("brokers", "Brokers that are alive.", lambda: len(catalog.image.brokers))
+    metrics.add_gauge(
+        "controller_id",
+        "The controller in this broker's metadata; -1 while there is none.",
+        lambda: catalog.image.controller,
+    )
+    _show_controller(metrics, membership.controller)
+    _show_lease(metrics, membership.registration, session_timeout_ms)
+
+
+def _show_controller(metrics: Metrics, controller: Controller) -> None:
     stats = controller.stats
     took = Histogram()
     stats.on_elected = took.observe
     metrics.add_gauge(
-        "controller_id",
-        "The controller, as this broker knows it; -1 while there is none.",
-        lambda: catalog.image.controller,
-    )
-    metrics.add_gauge(
         "active_controller", "1 on the controller, 0 elsewhere.", lambda: int(controller.is_active)
     )
-    metrics.add_gauge("brokers", "Brokers that are alive.", lambda: len(catalog.image.brokers))
     for name, description, attribute in (
         ("controller_elections", "Times that this broker became the controller.", "terms"),
         ("leader_elections", "Leaders elected by this broker as controller.", "elections"),
@@ -150,6 +157,9 @@ def show_membership(
         (),
         lambda: [((), took)],
     )
+
+
+def _show_lease(metrics: Metrics, registration: Registration, session_timeout_ms: int) -> None:
     metrics.add_gauge(
         "broker_fenced",
         "1 while the broker is fenced, because its lease may have expired.",

@@ -126,7 +126,6 @@ class Admission:
             each.topic_partition: _Snapshot(each.leader_epoch, each.log.log_end_offset)
             for each in partitions
         }
-        coordinator = self._find_coordinator(self._transactional_id)
 
         def decided(codes: _Codes | None) -> None:
             self._codes = codes or dict.fromkeys(names, ErrorCode.NONE)
@@ -140,23 +139,22 @@ class Admission:
             then()
 
         reply: Reply[Any] = Reply(ReplyKind.ADMISSION, self._failures, rejected, decided)
-        transactional_id = self._transactional_id
-
-        def begin() -> None:
-            if adds and self._wait_until is not None:
-                coordinator.add_partitions_after_end(
-                    transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
-                )
-            elif adds:
-                coordinator.add_partitions(
-                    transactional_id, producer, names, BUMPING_VERSION, reply
-                )
-            else:
-                coordinator.verify_partitions(transactional_id, producer, names, reply)
-            coordinator.flush(transactional_id)
-
         # A timer calls this too, and would drop an exception. The reply reports it.
-        reply.run(begin)
+        reply.run(lambda: self._send(names, reply))
+
+    def _send(self, names: Sequence[TopicPartition], reply: Reply[Any]) -> None:
+        """Send the request for the partitions to the coordinator, which ends `reply`."""
+        transactional_id, producer = self._transactional_id, self._producer
+        coordinator = self._find_coordinator(transactional_id)
+        if not self._is_added:
+            coordinator.verify_partitions(transactional_id, producer, names, reply)
+        elif self._wait_until is None:
+            coordinator.add_partitions(transactional_id, producer, names, BUMPING_VERSION, reply)
+        else:
+            coordinator.add_partitions_after_end(
+                transactional_id, producer, names, BUMPING_VERSION, reply, self._time_left_s
+            )
+        coordinator.flush(transactional_id)
 
     def _has_time(self) -> bool:
         """Return whether to go on waiting for the end of the previous transaction."""

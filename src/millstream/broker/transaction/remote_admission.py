@@ -139,34 +139,31 @@ class WaitingAdmissionApi(AdmissionApi):
         self._complete_rows(items, response.results_by_transaction)
 
 
+class AdmissionLinks(NamedTuple):
+    """The links to coordinators on other brokers."""
+
+    immediate: PeerLinks[AdmissionQuery]
+    #: For queries that may wait, so that no other query queues behind them.
+    waiting: PeerLinks[AdmissionQuery]
+
+
 class TransactionCoordinators:
     """Finds the coordinator of a transactional id, on whichever broker. Event loop only."""
 
-    __slots__ = (
-        "_catalog",
-        "_failures",
-        "_links",
-        "_local",
-        "_node_id",
-        "_waited",
-        "_waiting_links",
-    )
+    __slots__ = ("_catalog", "_failures", "_links", "_local", "_node_id", "_waited")
 
     def __init__(
         self,
         node_id: int,
         catalog: Catalog,
         local: TransactionCoordinator,
-        links: PeerLinks[AdmissionQuery],
-        waiting_links: PeerLinks[AdmissionQuery],
+        links: AdmissionLinks,
         failures: CallbackFailures,
     ) -> None:
-        """`waiting_links` carry the queries that may wait, so that no other queues behind them."""
         self._node_id = node_id
         self._catalog = catalog
         self._local = local
         self._links = links
-        self._waiting_links = waiting_links
         self._failures = failures
         #: Ids whose query had to wait for the end of a transaction, the latest last. Their next
         #: query will have to as well: such producers begin the next transaction at once.
@@ -180,27 +177,23 @@ class TransactionCoordinators:
             leader = topic.partitions[partition_of(transactional_id, len(topic.partitions))].leader
         if leader == self._node_id:
             return self._local
-        return _RemoteCoordinator(
-            leader, self._links, self._waiting_links, self._waited, self._failures
-        )
+        return _RemoteCoordinator(leader, self._links, self._waited, self._failures)
 
 
 class _RemoteCoordinator:
     """The coordinator on another broker, or on none."""
 
-    __slots__ = ("_failures", "_leader", "_links", "_waited", "_waiting_links")
+    __slots__ = ("_failures", "_leader", "_links", "_waited")
 
     def __init__(
         self,
         leader: int,
-        links: PeerLinks[AdmissionQuery],
-        waiting_links: PeerLinks[AdmissionQuery],
+        links: AdmissionLinks,
         waited: dict[str, None],
         failures: CallbackFailures,
     ) -> None:
         self._leader = leader
         self._links = links
-        self._waiting_links = waiting_links
         self._waited = waited
         self._failures = failures
 
@@ -247,9 +240,9 @@ class _RemoteCoordinator:
         if self._leader == NO_LEADER:
             query.reply.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         elif query.wait_ms:
-            self._waiting_links.put(self._leader, query)
+            self._links.waiting.put(self._leader, query)
         else:
-            self._links.put(self._leader, query)
+            self._links.immediate.put(self._leader, query)
 
     def flush(self, transactional_id: str) -> None:
         """Do nothing: queries leave at the end of this turn of the loop."""
