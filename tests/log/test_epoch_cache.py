@@ -15,7 +15,7 @@ def test_where_epochs_end() -> None:
     assert EpochCache([]).end_offset(3, 50) == (-1, -1)
 
 
-def test_assigning() -> None:
+def test_epochs_are_assigned_in_order() -> None:
     cache = EpochCache([])
     cache.assign(1, 0)
     cache.assign(1, 5)
@@ -27,7 +27,7 @@ def test_assigning() -> None:
     assert [cache.epoch_at(offset) for offset in (0, 9, 10, 99)] == [1, 1, 4, 4]
 
 
-def test_truncating() -> None:
+def test_epochs_are_truncated_at_both_ends() -> None:
     cache = EpochCache([(1, 0), (3, 10), (4, 20)])
     cache.truncate_from(20)
     assert cache.entries == [(1, 0), (3, 10)]

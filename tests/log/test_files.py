@@ -33,7 +33,7 @@ def test_a_pinned_file_stays_open(tmp_path: Path) -> None:
     assert pinned.file is None
 
 
-def test_closing_by_hand_again_and_again_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_closing_repeatedly_leaks_no_handles(tmp_path: Path) -> None:
     cache = FileCache(UnsyncedDisk(), 4)
     for number in range(200):
         handle = cache.handle(tmp_path / str(number))

@@ -200,7 +200,7 @@ def test_nothing_at_or_above_the_end_offset_is_read(home: LogHome) -> None:
         assert len(log.read(end_offset, 1 << 20, end_offset, at_least_one=True)) == 0
 
 
-def test_offsets_outside_of_the_log_are_refused(home: LogHome) -> None:
+def test_offsets_outside_of_the_log_are_rejected(home: LogHome) -> None:
     log = home.open()
     append(log, make_batch(5))
     log.advance_start(2)
@@ -211,7 +211,7 @@ def test_offsets_outside_of_the_log_are_refused(home: LogHome) -> None:
     assert len(log.read(5, 100, 5, at_least_one=True)) == 0
 
 
-def test_a_batch_over_the_limit_is_refused(new_home: NewHome) -> None:
+def test_a_batch_over_the_limit_is_rejected(new_home: NewHome) -> None:
     log = new_home(TopicConfig(max_message_bytes=200)).open()
     with pytest.raises(BrokerError) as caught:
         append(log, make_batch(1, b"v" * 200))
@@ -306,7 +306,7 @@ def test_followers_must_not_go_back(home: LogHome) -> None:
     assert log.log_end_offset == 3
 
 
-def test_truncating_fully_starts_anew(home: LogHome) -> None:
+def test_truncating_fully_restarts_the_log(home: LogHome) -> None:
     log = home.open()
     for _ in range(10):
         append(log, make_batch(1, b"v" * 200))
@@ -359,7 +359,7 @@ def test_offsets_after_a_clean_stop_are_known_without_loading(home: LogHome) -> 
     assert read_values(log)[0] == (7, b"v" * 100)
 
 
-def test_a_config_change_takes_hold(home: LogHome) -> None:
+def test_a_config_change_applies_at_once(home: LogHome) -> None:
     log = home.open()
     append(log)
     log.update_config(TopicConfig(max_message_bytes=10))

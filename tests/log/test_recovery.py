@@ -95,7 +95,7 @@ def test_bits_flipped_anywhere_in_the_tail(new_home: NewHome) -> None:
         shutil.rmtree(copy.path)
 
 
-def test_garbage_after_the_last_batch_is_cut(new_home: NewHome) -> None:
+def test_garbage_after_the_last_batch_is_truncated(new_home: NewHome) -> None:
     home = new_home()
     batches = _fill(home)
     for garbage in (b"\0", b"\0" * 5000, b"\xff" * 100, batches[0], batches[-1][:70]):
@@ -345,7 +345,7 @@ def test_a_torn_tail_does_not_keep_producers_from_being_replayed(home: LogHome) 
     assert [each.last_sequence for each in log.producer_state.entries.values()] == [2]
 
 
-def test_snapshots_of_a_lost_tail_are_not_believed_later(home: LogHome) -> None:
+def test_snapshots_of_a_lost_tail_are_not_used_later(home: LogHome) -> None:
     log = flushed_with_a_producer(home, 2)
     append(log, make_batch(producer=(6, 0, 0)))
     log.roll()

@@ -36,13 +36,13 @@ FACTS = [
         (TopicConfig(retention_ms=1, cleanup_policy=frozenset({"compact"})), 1 << 60, 10, 31, 1),
     ],
 )
-def test_what_expires(
+def test_expired_segments_by_time_size_and_start(
     config: TopicConfig, now_ms: int, start: int, high_watermark: int, count: int
 ) -> None:
     assert expired_count(FACTS, config, now_ms, start, high_watermark) == count
 
 
-def test_when_to_look_again() -> None:
+def test_next_expiry_is_the_oldest_segments_retention() -> None:
     assert next_expiry_ms(FACTS, TopicConfig(retention_ms=1000)) == 2001
     assert next_expiry_ms(FACTS, TopicConfig(retention_ms=-1)) == NEVER_MS
     assert next_expiry_ms([], TopicConfig()) == NEVER_MS

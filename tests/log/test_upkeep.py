@@ -61,7 +61,7 @@ def _with_upkeep(
     return asyncio.run(run())
 
 
-def test_logs_are_flushed_when_their_time_is_over(new_home: NewHome) -> None:
+def test_logs_are_flushed_after_flush_ms(new_home: NewHome) -> None:
     home = new_home(TopicConfig(flush_ms=1000))
     log = home.open()
 

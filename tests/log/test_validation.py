@@ -79,7 +79,7 @@ def test_only_keys_count_where_the_broker_gives_the_time(new_home: NewHome) -> N
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-def test_timestamps_too_far_from_now_are_named(new_home: NewHome, codec: CompressionType) -> None:
+def test_timestamps_too_far_from_now_are_listed(new_home: NewHome, codec: CompressionType) -> None:
     config = TopicConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
     log = new_home(config).open()
     append(log, _batch((-1000, None), (500, None), codec=codec))

@@ -504,7 +504,9 @@ def _record(fields: str) -> bytes:
         (_sealed(b"not zstd", codec=4), "zstd data cannot"),
     ],
 )
-def test_lies_are_told_with_the_offset(arrow_decode: ModuleType, batch: bytes, reason: str) -> None:
+def test_damage_is_reported_with_its_offset(
+    arrow_decode: ModuleType, batch: bytes, reason: str
+) -> None:
     first = build_batch([Record(5, 0, None, None, [])], base_offset=5)
     decoder = FetchDecoder(0, 100, Columns(headers=True))
     with pytest.raises(CorruptBatch, match=f"at offset 6: .*{reason}"):
@@ -514,7 +516,7 @@ def test_lies_are_told_with_the_offset(arrow_decode: ModuleType, batch: bytes, r
     assert rows.count >= 1
 
 
-def test_old_formats_are_told(arrow_decode: ModuleType) -> None:
+def test_old_formats_are_rejected(arrow_decode: ModuleType) -> None:
     batch = bytearray(_small(CompressionType.NONE))
     batch[16] = 1
     with pytest.raises(CorruptBatch, match="magic 1"):
@@ -524,7 +526,7 @@ def test_old_formats_are_told(arrow_decode: ModuleType) -> None:
 @pytest.mark.parametrize(
     "codec", [codec for codec in CompressionType if codec != CompressionType.NONE]
 )
-def test_bombs_do_not_go_off(arrow_decode: ModuleType, codec: CompressionType) -> None:
+def test_decompression_bombs_are_rejected(arrow_decode: ModuleType, codec: CompressionType) -> None:
     bomb = _sealed(compress(codec, bytes(64 << 20)), codec=codec)
     tracemalloc.start()
     try:
@@ -551,7 +553,7 @@ def test_records_need_no_pyarrow() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_both_forms_are_what_they_say(
+def test_plain_and_compiled_kernels_are_told_apart(
     plain_arrow_decode: ModuleType, compiled_arrow_decode: ModuleType
 ) -> None:
     assert not plain_arrow_decode.is_compiled()

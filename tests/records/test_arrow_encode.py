@@ -202,7 +202,7 @@ def test_others_read_what_is_written(
 
 @_checks
 @given(rows=st.lists(_row, min_size=1, max_size=8), codec=st.sampled_from(CompressionType))
-def test_columns_come_back_as_they_went(
+def test_columns_round_trip(
     arrow_encode: ModuleType, arrow_decode: ModuleType, rows: list[Row], codec: CompressionType
 ) -> None:
     even = [
@@ -240,14 +240,14 @@ def test_keys_choose_partitions_as_in_java(
     assert memoryview(chosen).cast("i").tolist() == [by_key(key, count) for key in keys]
 
 
-def test_rows_without_a_key_take_turns(arrow_encode: ModuleType) -> None:
+def test_rows_without_a_key_go_round_robin(arrow_encode: ModuleType) -> None:
     keys = pa.array([None, b"key", None, None, None, None, None], pa.binary())
     columns = record_columns(keys, pa.array([b""] * 7))
     chosen = memoryview(arrow_encode.choose_partitions(columns, None, 3, 1, 2)).cast("i").tolist()
     assert chosen == [1, by_key(b"key", 3), 1, 2, 2, 0, 0]
 
 
-def test_turns_move_on_with_every_call(arrow_encode: ModuleType) -> None:
+def test_round_robin_continues_with_every_call(arrow_encode: ModuleType) -> None:
     encoder = RowEncoder(Producer(), 3)
     row = Row(None, b"value", None, None, None)
     for _ in range(4):
@@ -260,7 +260,7 @@ def test_turns_move_on_with_every_call(arrow_encode: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("partition", [-1, 3, (1 << 31) - 1])
-def test_partitions_that_are_not_there_are_told(arrow_encode: ModuleType, partition: int) -> None:
+def test_unknown_partitions_are_rejected(arrow_encode: ModuleType, partition: int) -> None:
     encoder = RowEncoder(Producer(), 3)
     with pytest.raises(ValueError, match=f"partition {partition} is not one of 3"):
         _encode(encoder, [Row(None, None, None, 0, partition)])
@@ -316,7 +316,7 @@ def test_headers_need_a_name(arrow_encode: ModuleType, entry: Any) -> None:
         encoder.append(record_columns(None, None, headers), None, 0)
 
 
-def test_columns_that_lie_are_told(arrow_encode: ModuleType) -> None:
+def test_inconsistent_columns_are_rejected(arrow_encode: ModuleType) -> None:
     def offsets(*numbers: int) -> bytes:
         return b"".join(number.to_bytes(4, "little", signed=True) for number in numbers)
 
@@ -345,7 +345,7 @@ def test_columns_that_lie_are_told(arrow_encode: ModuleType) -> None:
         )
 
 
-def test_both_forms_are_what_they_say(
+def test_plain_and_compiled_kernels_are_told_apart(
     plain_arrow_encode: ModuleType, compiled_arrow_encode: ModuleType
 ) -> None:
     assert not plain_arrow_encode.is_compiled()

@@ -124,7 +124,7 @@ def test_sound_batches_pass_at_any_position() -> None:
         (lambda: _edited(">i", 57, -1), ErrorCode.INVALID_RECORD),
     ],
 )
-def test_refused_with_the_code_kafka_gives(
+def test_invalid_batches_get_kafkas_error_code(
     make: Callable[[], bytearray | bytes | None], code: ErrorCode
 ) -> None:
     with pytest.raises(BrokerError) as caught:

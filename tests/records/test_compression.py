@@ -182,7 +182,9 @@ def _zstd_repeats(count: int, size: int, is_ended: bool) -> bytes:
         (CompressionType.ZSTD, lambda: _zstd_repeats(20, 1 << 20, True)),
     ],
 )
-def test_bombs_stay_within_the_limit(codec: CompressionType, make: Callable[[], bytes]) -> None:
+def test_decompression_bombs_stay_within_the_limit(
+    codec: CompressionType, make: Callable[[], bytes]
+) -> None:
     packed = make()
     size_max = 4 << 20
     tracemalloc.start()

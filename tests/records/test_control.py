@@ -78,7 +78,7 @@ def test_other_control_records_and_emptied_ones_are_no_markers() -> None:
         (b"\0\0\0\1", b"\xff" * 6),
     ],
 )
-def test_damage_is_told(key: bytes | None, value: bytes | None) -> None:
+def test_damage_raises_corrupt_batch(key: bytes | None, value: bytes | None) -> None:
     batch = control(key, value)
     with pytest.raises(CorruptBatch):
         read_marker(batch, read_header(batch))

@@ -14,7 +14,7 @@ _INT64 = st.integers(_INT64_MIN, _INT64_MAX)
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def test_both_forms_are_what_they_say(
+def test_plain_and_compiled_kernels_are_told_apart(
     plain_kernel: ModuleType, compiled_kernel: ModuleType
 ) -> None:
     assert not plain_kernel.is_compiled()
@@ -75,7 +75,7 @@ def _one_record(timestamp: str = "00", offset: str = "00", tail: str = "010100")
     ],
     ids=lambda data: data.hex() or "empty",
 )
-def test_damage_is_told(kernel: ModuleType, data: bytes) -> None:
+def test_damage_raises_corrupt_batch(kernel: ModuleType, data: bytes) -> None:
     with pytest.raises(CorruptBatch):
         kernel.decode(Record, data, 1, 0, 1, None)
 

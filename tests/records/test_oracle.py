@@ -60,7 +60,7 @@ def _skip_missing(oracle: ModuleType, codec: CompressionType) -> None:
 @pytest.mark.parametrize("codec", CompressionType)
 @_checks
 @given(bodies=_bodies)
-def test_they_read_what_we_build(
+def test_other_clients_read_built_batches(
     kernel: ModuleType, oracle: ModuleType, codec: CompressionType, bodies: list[tuple[Any, ...]]
 ) -> None:
     _skip_missing(oracle, codec)
@@ -84,7 +84,7 @@ def test_they_read_what_we_build(
 @pytest.mark.parametrize("codec", CompressionType)
 @_checks
 @given(bodies=_bodies)
-def test_we_read_what_they_build(
+def test_batches_of_other_clients_are_read(
     kernel: ModuleType, oracle: ModuleType, codec: CompressionType, bodies: list[tuple[Any, ...]]
 ) -> None:
     _skip_missing(oracle, codec)

@@ -53,7 +53,7 @@ def test_offsets_count_up_from_0(offsets: tuple[int, int]) -> None:
     assert read_header(rebuilt).last_offset_delta == 1
 
 
-def test_what_cannot_be_rebuilt_is_an_invalid_record() -> None:
+def test_records_that_cannot_be_recompressed_are_invalid() -> None:
     more = build_batch([_record(0)])
     struct.pack_into(">i", more, 57, 2)
     struct.pack_into(">i", more, 23, 1)

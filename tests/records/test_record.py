@@ -68,7 +68,9 @@ def test_size_limit(kernel: ModuleType, codec: CompressionType) -> None:
         (">i", 57, (1 << 31) - 1),
     ],
 )
-def test_header_that_lies(kernel: ModuleType, layout: str, position: int, value: int) -> None:
+def test_a_wrong_header_is_rejected(
+    kernel: ModuleType, layout: str, position: int, value: int
+) -> None:
     records = [Record(index, index, b"k", b"v", []) for index in range(3)]
     batch = build_batch(records)
     struct.pack_into(layout, batch, position, value)

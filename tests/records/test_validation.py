@@ -38,7 +38,7 @@ def _rejected(batch: bytearray, rules: RecordRules, size_max: int = _SIZE_MAX) -
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-def test_records_without_a_key_are_named(kernel: ModuleType, codec: CompressionType) -> None:
+def test_records_without_a_key_are_listed(kernel: ModuleType, codec: CompressionType) -> None:
     keys = (b"k", None, b"", None)
     batch = build_batch([_record(i, 50, key) for i, key in enumerate(keys)], codec=codec)
     assert validate_records(batch, check_produced(batch), 1000, RecordRules(), _PLACE) == 50
@@ -51,7 +51,9 @@ def test_records_without_a_key_are_named(kernel: ModuleType, codec: CompressionT
 
 
 @pytest.mark.parametrize("codec", CompressionType)
-def test_untimely_records_are_named(kernel: ModuleType, codec: CompressionType) -> None:
+def test_records_with_invalid_timestamps_are_listed(
+    kernel: ModuleType, codec: CompressionType
+) -> None:
     times = (50, 9, 10, 100, 101, -1)
     batch = build_batch([_record(i, time) for i, time in enumerate(times)], codec=codec)
     error = _rejected(batch, RecordRules(earliest_ms=10, latest_ms=100), 1000)
@@ -73,7 +75,7 @@ def test_one_bad_timestamp_decides_the_code_of_all(kernel: ModuleType) -> None:
     assert words == [(0, "the"), (1, "timestamp"), (3, "the")]
 
 
-def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
+def test_the_list_of_invalid_records_is_bounded(kernel: ModuleType) -> None:
     count = NAMED_MAX + 5
     records = [Record(i, 50, None, b"", []) for i in range(count - 1)]
     # The only invalid timestamp is beyond the list, and still decides the code.
@@ -101,7 +103,7 @@ def test_what_is_named_is_bounded(kernel: ModuleType) -> None:
     is_key_required=st.booleans(),
     codec=st.sampled_from(CompressionType),
 )
-def test_exactly_the_bad_records_are_named(
+def test_exactly_the_invalid_records_are_listed(
     kernel: ModuleType,
     records: list[tuple[int, bytes | None]],
     earliest: int,

@@ -326,7 +326,7 @@ def test_offsets_before_the_dirty_start_are_not_indexed() -> None:
     assert (known.get(b"a"), known.get(b"b"), known.end_offset) == (-1, 11, 12)
 
 
-def test_damage_is_refused_before_anything_is_rewritten() -> None:
+def test_damage_is_rejected_before_anything_is_rewritten() -> None:
     batch = make_batch([(b"a", b"1"), (b"a", b"2")])
     rules = make_rules()
     known = make_map([batch], rules)

@@ -132,7 +132,7 @@ def test_max_compaction_lag_makes_a_log_overdue() -> None:
     assert not found.is_overdue, "a record without a timestamp has no age"
 
 
-def test_a_quiet_log_is_left_alone_until_something_changes() -> None:
+def test_an_unchanged_log_is_not_examined_again() -> None:
     log: Any = StubLog()
     quiet = CleanState.of(log, 30, NOW_MS, 0.2)
     assert quiet.is_unchanged(log, 30, NOW_MS + 10**12)

@@ -257,7 +257,7 @@ def test_cleaning_keeps_the_last_record_of_each_key(tmp_path: Path) -> None:
     again.directory.close()
 
 
-def test_the_figures_tell_what_was_done(tmp_path: Path) -> None:
+def test_the_counters_describe_the_cleaning(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.append([(b"a", b"1"), (b"a", b"2"), (b"b", None)])
     setup.roll()
@@ -305,7 +305,7 @@ def test_a_log_is_cleaned_only_above_its_dirty_ratio(tmp_path: Path) -> None:
     setup.directory.close()
 
 
-def test_the_dirtiest_log_goes_first(tmp_path: Path) -> None:
+def test_the_dirtiest_log_is_cleaned_first(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     other = setup.add_log(TopicPartition("table", 1))
     for log in (setup.log, other):
@@ -434,7 +434,7 @@ def test_epochs_survive_a_cleaning(tmp_path: Path) -> None:
     again.directory.close()
 
 
-def test_a_log_that_was_made_anew_is_dirty_from_its_start(tmp_path: Path) -> None:
+def test_a_recreated_log_is_dirty_from_its_start(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.append([(b"a", b"1"), (b"a", b"2")])
     setup.roll()
@@ -452,7 +452,7 @@ def test_a_log_that_was_made_anew_is_dirty_from_its_start(tmp_path: Path) -> Non
     setup.directory.close()
 
 
-def test_a_log_that_was_cut_is_dirty_from_there_on(tmp_path: Path) -> None:
+def test_a_truncated_log_is_dirty_from_there_on(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     for _ in range(2):
         setup.append([(b"a", b"1"), (b"b", b"2")])
@@ -520,7 +520,7 @@ def test_a_damaged_log_is_reported_once_and_others_go_on(tmp_path: Path) -> None
     setup.directory.close()
 
 
-def test_disk_errors_are_tried_again_a_few_times(tmp_path: Path) -> None:
+def test_disk_errors_are_retried_a_few_times(tmp_path: Path) -> None:
     disk = FaultyDisk()
     setup = Setup(tmp_path, disk)
     setup.append([(b"a", b"1"), (b"a", b"2")])
@@ -562,7 +562,7 @@ def test_segments_that_vanish_meanwhile_make_the_result_worthless(tmp_path: Path
     setup.directory.close()
 
 
-def test_stopping_abandons_a_cleaning_and_its_files(tmp_path: Path) -> None:
+def test_stopping_cancels_a_cleaning_and_removes_its_files(tmp_path: Path) -> None:
     setup = Setup(tmp_path)
     setup.append([(b"a", b"1" * 1000), (b"a", b"2")])
     setup.roll()
@@ -655,7 +655,7 @@ def check_against(setup: Setup, written: Sequence[tuple[int, bytes, bytes | None
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_steps)
-def test_a_compacted_log_says_what_was_written(
+def test_a_compacted_log_gives_the_same_table(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[object, ...]]
 ) -> None:
     setup = Setup(tmp_path_factory.mktemp("model"), segment_bytes=400)

@@ -172,7 +172,7 @@ def test_batches_larger_than_the_buffer_are_read_whole(
 
 
 @pytest.mark.parametrize("cut", [1, 30, 61, 70])
-def test_a_segment_cut_short_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_segment_is_rejected(tmp_path: Path, cut: int) -> None:
     (source,) = write_segments(tmp_path, [[[(b"a", b"1" * 20)], [(b"a", b"2" * 20)]]])
     path, size = source.path, source.size_bytes
     path.write_bytes(path.read_bytes()[:-cut])

@@ -18,7 +18,7 @@ def test_the_latest_offset_put_is_the_one_found() -> None:
     assert known.size == 2
 
 
-def test_a_full_map_refuses_new_keys_and_still_moves_known_ones() -> None:
+def test_a_full_map_rejects_new_keys_and_updates_known_ones() -> None:
     known = OffsetMap(11, load_factor=0.5)
     keys = [b"%d" % number for number in range(known.capacity)]
     assert known.capacity == 5
@@ -77,7 +77,7 @@ def test_a_map_stays_within_its_buffer_even_while_it_grows() -> None:
 
 
 @pytest.mark.parametrize(("slots", "load_factor"), [(2, 0.9), (10, 0.0), (10, 1.5)])
-def test_a_map_that_cannot_work_is_refused(slots: int, load_factor: float) -> None:
+def test_a_map_that_cannot_work_is_rejected(slots: int, load_factor: float) -> None:
     with pytest.raises(ValueError, match="cannot work"):
         OffsetMap(slots, load_factor)
 

@@ -157,7 +157,7 @@ def test_an_empty_replacement(home: LogHome) -> None:
     assert read_values(home.reopen(clean=False)) == expected
 
 
-def test_what_cannot_be_replaced_is_refused(home: LogHome) -> None:
+def test_segments_that_cannot_be_replaced_are_rejected(home: LogHome) -> None:
     log = _fill(home)
     bases = [segment.base_offset for segment in log.segments]
     with pytest.raises(ValueError, match="neighbours"):

@@ -34,7 +34,7 @@ def test_epochs_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1\n0\n", "0\n2\na 0 1\n", "0\n1\na 0\n", "0\n1\na b c\n"])
-def test_damage_is_refused(tmp_path: Path, text: str) -> None:
+def test_damage_is_rejected(tmp_path: Path, text: str) -> None:
     path = tmp_path / "offsets"
     path.write_text(text)
     with pytest.raises(ValueError, match="offsets"):

@@ -29,7 +29,7 @@ def _open(path: Path) -> LogDirectory:
     return LogDirectory.open(path, SystemDisk(), SystemClock(), random.Random(1))
 
 
-def test_a_second_process_is_refused(tmp_path: Path) -> None:
+def test_a_second_process_is_rejected(tmp_path: Path) -> None:
     program = """
 import random, sys
 from pathlib import Path
@@ -93,7 +93,7 @@ def test_high_watermarks_come_back(home: LogHome) -> None:
     assert home.directory.high_watermarks == {home.partition: 17}
 
 
-def test_a_deleted_log_is_set_aside(home: LogHome) -> None:
+def test_a_deleted_log_is_renamed(home: LogHome) -> None:
     log = home.open()
     append(log)
     assert home.directory is not None
@@ -113,7 +113,7 @@ def test_a_deleted_log_is_set_aside(home: LogHome) -> None:
     ]
 
 
-def test_the_log_of_another_topic_id_is_not_taken(home: LogHome) -> None:
+def test_the_log_of_another_topic_id_is_not_used(home: LogHome) -> None:
     append(home.open())
     home.stop(clean=True)
     home.topic_id = bytes(range(1, 17))
@@ -124,7 +124,7 @@ def test_the_log_of_another_topic_id_is_not_taken(home: LogHome) -> None:
     assert len(home.directory.deleted_paths) == 1
 
 
-def test_strays_are_found_and_set_aside(home: LogHome) -> None:
+def test_folders_of_deleted_topics_are_renamed(home: LogHome) -> None:
     home.open()
     assert home.directory is not None
     other = TopicPartition("other-topic", 3)

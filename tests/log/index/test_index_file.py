@@ -58,7 +58,7 @@ def test_the_time_index_grows_in_both(entries: list[tuple[int, int]]) -> None:
         assert index.last()[0] == latest
 
 
-def test_what_cannot_be_true_is_noticed(tmp_path: Path) -> None:
+def test_implausible_entries_are_noticed(tmp_path: Path) -> None:
     index = _offset_index(tmp_path / "index", [(1005, 50), (1010, 90)])
     index.seal()
     assert index.is_sane(200)

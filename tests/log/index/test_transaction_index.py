@@ -38,7 +38,7 @@ def test_the_file_is_kafkas(tmp_path: Path) -> None:
     assert make(path).is_sane()
 
 
-def test_nothing_aborted_makes_no_file(tmp_path: Path) -> None:
+def test_without_aborted_transactions_there_is_no_file(tmp_path: Path) -> None:
     path = tmp_path / "0.txnindex"
     index = filled(path, [])
     index.write_out()
@@ -82,7 +82,7 @@ def test_transactions_that_overlap_a_range(
 
 
 @given(st.integers(0, 15), st.booleans())
-def test_a_cut_keeps_what_ended_before_it(
+def test_a_truncated_log_keeps_transactions_that_ended_before(
     tmp_path_factory: pytest.TempPathFactory, offset: int, is_written: bool
 ) -> None:
     path = tmp_path_factory.mktemp("cut") / "0.txnindex"

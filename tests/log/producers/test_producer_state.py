@@ -48,7 +48,7 @@ def test_the_last_five_batches_are_recognised() -> None:
     assert producer.end == 21
 
 
-def test_gaps_are_refused() -> None:
+def test_gaps_are_rejected() -> None:
     producer = Producer()
     producer.send(0, 0)
     assert producer.refused(0, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -110,7 +110,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each(appends: list[tuple[int, int, i
 
 
 @given(st.data())
-def test_damaged_snapshots_are_refused(data: st.DataObject) -> None:
+def test_damaged_snapshots_are_rejected(data: st.DataObject) -> None:
     producer = Producer()
     for number in range(3):
         producer.send(0, number)

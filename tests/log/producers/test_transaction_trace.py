@@ -41,7 +41,7 @@ def test_data_is_aborted_from_its_first_offset_to_its_marker() -> None:
     assert not trace.is_aborted(data(6))
 
 
-def test_only_what_had_data_goes_into_the_index() -> None:
+def test_only_transactions_with_data_are_indexed() -> None:
     aborted = [AbortedTransaction(1, 0, 1, 2), AbortedTransaction(2, 2, 4, 5)]
     trace = TransactionTrace(aborted)
     assert trace.is_idle(control(1, ABORT), ABORT)

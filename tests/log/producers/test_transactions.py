@@ -204,7 +204,7 @@ def test_a_transaction_over_several_segments_is_listed_where_it_ended(home: LogH
 
 
 @pytest.mark.parametrize("damage", ["missing entry byte", "nonsense"])
-def test_a_damaged_index_is_made_anew(home: LogHome, damage: str) -> None:
+def test_a_damaged_index_is_rebuilt(home: LogHome, damage: str) -> None:
     log = home.open()
     send(log, 1, 0)
     log.roll()
@@ -221,7 +221,7 @@ def test_a_damaged_index_is_made_anew(home: LogHome, damage: str) -> None:
     assert path.read_bytes() == whole
 
 
-def test_retention_takes_the_index_along(home: LogHome) -> None:
+def test_retention_deletes_the_transaction_index(home: LogHome) -> None:
     log = home.open()
     send(log, 1, 0)
     end(log, 1, commit=False)
@@ -281,7 +281,7 @@ def test_a_classic_marker_may_come_again_and_changes_nothing(home: LogHome) -> N
     assert send(log, 1, 1).base_offset == 3
 
 
-def test_a_marker_for_a_stranger_is_taken_down(home: LogHome) -> None:
+def test_a_marker_for_an_unknown_producer_is_recorded(home: LogHome) -> None:
     log = home.open()
     end(log, 1, commit=True, epoch=6, coordinator_epoch=2)
     (producer,) = list(log.producer_state.entries.values())
@@ -333,7 +333,7 @@ def test_what_a_coordinator_writes_for_a_producer_needs_no_sequence(home: LogHom
     assert log.last_stable_offset(5) == 5
 
 
-def test_a_marker_gets_in_however_small_the_topics_batches_are(
+def test_a_marker_may_exceed_max_message_bytes(
     new_home: Callable[..., LogHome],
 ) -> None:
     home = new_home()
@@ -346,7 +346,7 @@ def test_a_marker_gets_in_however_small_the_topics_batches_are(
 # Followers and damage
 
 
-def test_a_follower_learns_all_of_it_from_the_batches(new_home: Callable[..., LogHome]) -> None:
+def test_a_follower_learns_transactions_from_the_batches(new_home: Callable[..., LogHome]) -> None:
     leader, follower = new_home().open(), new_home().open()
     send(leader, 1, 0, count=2)
     send(leader, 2, 0)
@@ -358,7 +358,7 @@ def test_a_follower_learns_all_of_it_from_the_batches(new_home: Callable[..., Lo
     assert follower.producer_state.encode() == leader.producer_state.encode()
 
 
-def test_a_follower_refuses_a_marker_that_is_none(home: LogHome) -> None:
+def test_a_follower_rejects_a_damaged_marker(home: LogHome) -> None:
     log = home.open()
     batch = build_marker(EndMarker(True, 0), 1, 0, NOW_MS)
     batch[65] = 0x7F  # the key's length
@@ -385,7 +385,7 @@ def test_a_marker_damaged_on_disk_leaves_its_transaction_open(home: LogHome) -> 
     assert log.last_stable_offset(3) == 0
 
 
-def test_index_entries_beyond_the_recovered_end_go(home: LogHome) -> None:
+def test_index_entries_beyond_the_recovered_end_are_removed(home: LogHome) -> None:
     log = home.open()
     send(log, 1, 0)
     end(log, 1, commit=False)

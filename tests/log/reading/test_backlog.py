@@ -52,21 +52,21 @@ def test_the_time_of_every_record_over_many_segments(home: LogHome) -> None:
         assert first_unread_batch(log_now, 100, 100) is None
 
 
-def test_inside_a_batch_it_is_the_batch_that_counts(home: LogHome) -> None:
+def test_inside_a_batch_its_first_timestamp_counts(home: LogHome) -> None:
     log = home.open()
     fill(log, 5, per_batch=10)
     assert first_unread_batch(log, 29, 50) == UnreadBatch(NOW_MS + 2 * SECOND_MS)
     assert first_unread_batch(log, 30, 50) == UnreadBatch(NOW_MS + 3 * SECOND_MS)
 
 
-def test_what_is_not_committed_is_not_to_be_read(home: LogHome) -> None:
+def test_uncommitted_records_are_not_unread(home: LogHome) -> None:
     log = home.open()
     fill(log, 10)
     assert first_unread_batch(log, 5, 6) == UnreadBatch(NOW_MS + 5 * SECOND_MS)
     assert first_unread_batch(log, 6, 6) is None
 
 
-def test_markers_at_the_end_are_nothing_to_read(home: LogHome) -> None:
+def test_markers_at_the_end_are_not_unread(home: LogHome) -> None:
     log = home.open()
     fill(log, 3)
     append_marker(log)
@@ -99,7 +99,7 @@ def test_the_search_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found == UnreadBatch(NOW_MS + 48 * SECOND_MS), "the last header that was looked at"
 
 
-def test_a_missing_index_is_not_rebuilt_for_it(home: LogHome) -> None:
+def test_the_search_rebuilds_no_missing_index(home: LogHome) -> None:
     log = home.open()
     fill(log, 100)
     home.stop(clean=True)
@@ -147,7 +147,7 @@ def test_size_counts_what_comes_after_the_segment(tmp_path: Path) -> None:
     assert log.segments[0].base_offset == second
 
 
-def test_without_retention_it_is_kept_forever(tmp_path: Path) -> None:
+def test_without_retention_there_is_no_bound(tmp_path: Path) -> None:
     for number, config in enumerate(
         (
             dataclasses.replace(SMALL, retention_ms=-1, retention_bytes=-1),

@@ -97,7 +97,7 @@ def test_intact_batches_behind_damage_stay_readable(new_home: NewHome) -> None:
     assert errors == read_header(batches[hit]).last_offset_delta + 1
 
 
-def test_damage_is_answered_with_its_place(new_home: NewHome) -> None:
+def test_damage_is_reported_with_its_position(new_home: NewHome) -> None:
     home = new_home()
     _fill(home)
     path = home.log_path / "00000000000000000000.log"
