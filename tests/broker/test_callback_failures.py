@@ -214,7 +214,7 @@ async def transaction_end(path: Path, patch: Patch) -> CallbackFailures:
     found, call = home.shards.of("x"), Once()
     for _ in range(2):
         found.when_ended("x", lambda: call())
-    found._call_waiting("x")
+    found._notify_waiting("x")
     assert call.calls == 2
     await home.close()
     return home.replicas.failures
