@@ -68,7 +68,7 @@ def test_a_server_that_exits_while_starting_shows_its_log(tmp_path: Path) -> Non
     with pytest.raises(ServerFailed, match=r"listener ended while starting; .*\n.*no such disk"):
         server.start()
     assert server.exit_code == 1
-    assert not server.is_started
+    assert not server.is_alive()
 
 
 def test_a_late_server_is_killed(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_late_server_is_killed(tmp_path: Path) -> None:
     server.start(wait=False)
     with pytest.raises(ServerFailed, match=r"is not ready after 0\.1 s"):
         server.wait_until_ready(0.1)
-    assert not server.is_started
+    assert not server.is_alive()
 
 
 def test_waiting_ends_when_it_is_cancelled(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_several_servers_start_and_stop_together(tmp_path: Path) -> None:
     start_all(servers)
     assert all(server.is_ready() for server in servers)
     stop_all(servers)
-    assert not any(server.is_started for server in servers)
+    assert not any(server.is_alive() for server in servers)
 
 
 def test_a_failure_inside_the_block_shows_the_log(tmp_path: Path) -> None:

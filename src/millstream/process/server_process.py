@@ -70,11 +70,6 @@ class ServerProcess:
         """The exit code of a process that nobody stopped; None while it runs."""
         return None if self._process is None else self._process.poll()
 
-    @property
-    def is_started(self) -> bool:
-        """Whether the process was started and neither stopped nor killed since."""
-        return self._process is not None
-
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
