@@ -1,4 +1,4 @@
-"""Settings of a subscription to metrics of clients (KIP-714): names, types and defaults.
+"""Settings of a subscription to client metrics (KIP-714): names, types and defaults.
 
 Limits that Kafka reports with a different error than a wrong type are not here: see
 `broker/telemetry/subscription.py`.

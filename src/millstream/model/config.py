@@ -1,8 +1,8 @@
 """The settings of a topic: names, types, defaults and limits, all Kafka 4.x's.
 
-`TopicConfig` holds one topic's values in force, typed. What is stored and sent is text and only
-what differs from the defaults; `TopicConfig.from_strings` is the one way from there to here.
-Settings of Kafka that would have no effect do not exist: `preallocate` and tiered storage.
+`TopicConfig` has the typed values in force for one topic. Stored and sent are only the overrides,
+as text; `TopicConfig.from_strings` parses them. Kafka's settings that would have no effect here do
+not exist: `preallocate` and tiered storage.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from millstream.model.definition import (
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT64_MAX
 
-#: Settings that existed in an earlier release and had no effect. Metadata that still has them is
-#: read without them.
+#: Settings without an effect. They are ignored in stored metadata.
 RETIRED: Final = frozenset(
     {
         "local.retention.bytes",
@@ -67,8 +66,8 @@ def _from(*names: str | Synonym) -> tuple[Synonym, ...]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig:
-    """The values in force for one topic. `TopicConfig()` is what Kafka does when nothing is set,
-    but for `min_insync_replicas`: None lets each partition derive it from its replicas.
+    """The values in force for one topic. `TopicConfig()` has Kafka's defaults, except for
+    `min_insync_replicas`: with None each partition derives it from its replicas.
 
     Equal configs are shared: 100,000 topics without overrides hold one object.
     """
@@ -271,19 +270,18 @@ class TopicConfig:
 
     @classmethod
     def from_strings(cls, overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-        """`defaults` with `overrides` on top; INVALID_CONFIG if one is unknown or not allowed."""
+        """Return `defaults` with `overrides`; INVALID_CONFIG if one is unknown or not allowed."""
         if not overrides:
             return defaults
         return _overridden(tuple(sorted(overrides.items())), defaults)
 
     @property
     def compression_level(self) -> int | None:
-        """The level for the topic's own codec; None where the codec has no levels."""
+        """The level for the topic's compression type; None if it has no levels."""
         return getattr(self, f"compression_{self.compression_type}_level", None)
 
     def text(self, name: str) -> str | None:
-        """The value in force of the setting `name`, as the protocol carries it; None where each
-        partition derives it."""
+        """Return the value in force of a setting as text; None if each partition derives it."""
         definition = definitions[name]
         return definition.format(getattr(self, definition.attribute))
 
@@ -296,7 +294,7 @@ definitions: Final[Mapping[str, Definition]] = {
 
 
 def parse_override(name: str, text: str) -> Any:
-    """The typed value of one override; INVALID_CONFIG where the name or the value is wrong."""
+    """Return the typed value of one override; INVALID_CONFIG if name or value is invalid."""
     definition = definitions.get(name)
     if definition is None:
         raise BrokerError(ErrorCode.INVALID_CONFIG, _unknown(name, definitions))

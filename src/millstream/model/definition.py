@@ -1,4 +1,4 @@
-"""How one named setting is described, parsed and shown; shared by topic and broker configs.
+"""Definitions of settings: type, default, limits, parsing and formatting, for all configs.
 
 A config class is a frozen slotted dataclass whose fields are declared with `setting`. The field's
 name with its underscores as dots is the setting's name (`segment_bytes` is `segment.bytes`), and
@@ -75,7 +75,7 @@ _INTEGER_RANGE: Final = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """One setting: what it is called, what it may be, and what it is when nobody sets it."""
+    """One setting: its name, type, default and allowed values."""
 
     name: str = ""
     kind: ConfigType
@@ -85,26 +85,26 @@ class Definition:
     maximum: float | None = None
     #: The only values allowed (of each element, for a list).
     choices: tuple[str, ...] = ()
-    #: Broker settings that give the default, the first one set wins.
+    #: Broker settings that give the default; the first one that is set wins.
     synonyms: tuple[Synonym, ...] = ()
     scope: Scope = Scope.READ_ONLY
-    #: The type that DescribeConfigs tells, where Kafka's is another one.
+    #: The type in DescribeConfigs, if Kafka's differs.
     shown_kind: ConfigType | None = None
-    #: Whether DescribeConfigs leaves it out while nobody has set it, as Kafka does.
+    #: Whether DescribeConfigs omits it while it is not set, as Kafka does.
     is_shown_if_set: bool = False
     #: Builds the field's own type from a LIST's elements.
     container: Callable[[Iterable[str]], Any] = tuple
-    #: Raises ValueError with what is allowed, for what ranges and choices cannot say.
+    #: Raises ValueError with the allowed values, for rules beyond ranges and choices.
     check: Callable[[Any], None] | None = None
 
     @property
     def attribute(self) -> str:
-        """The name of the field that holds it."""
+        """Name of the config class's field."""
         return self.name.replace(".", "_")
 
     @property
     def allowed(self) -> str:
-        """What may be given, as the end of a sentence."""
+        """The allowed values, as the end of a sentence."""
         match self.kind:
             case ConfigType.BOOLEAN:
                 return "true or false"
@@ -118,7 +118,7 @@ class Definition:
         return "a whole number" + self._range_text()
 
     def parse(self, text: str) -> Any:
-        """The value that `text` stands for; ValueError says what is allowed."""
+        """Return the value of `text`; ValueError with the allowed values if it is invalid."""
         text = text.strip()
         value: Any
         match self.kind:
@@ -139,7 +139,7 @@ class Definition:
         return value
 
     def format(self, value: Any) -> str | None:
-        """The text form of a value, as the protocol carries it; None where nothing is set."""
+        """Return the text form of a value, as in the protocol; None if it is not set."""
         if value is None:
             return None
         if self.kind is ConfigType.BOOLEAN:
@@ -151,7 +151,7 @@ class Definition:
         return str(value)
 
     def normalize(self, text: str) -> str:
-        """Return a text that `parse` takes as `format` writes it; lists keep their order."""
+        """Return `text` as `format` would write its value; lists keep their order."""
         if self.kind is ConfigType.LIST:
             return ",".join(element.strip() for element in text.split(","))
         return self.format(self.parse(text)) or ""
@@ -189,7 +189,7 @@ def _parse_float(text: str) -> float | None:
 
 
 def _format_float(value: float) -> str:
-    """As Java writes it: 0.5, and 1.0E10 from ten million on."""
+    """Format a float as Java does: 0.5, and 1.0E10 from ten million on."""
     if value == 0 or _PLAIN_FLOAT_MIN <= abs(value) < _PLAIN_FLOAT_MAX:
         return repr(value)
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
@@ -200,13 +200,13 @@ def _format_float(value: float) -> str:
 
 
 def setting(kind: ConfigType, default: Any, doc: str, **options: Any) -> Any:
-    """A dataclass field that carries its `Definition`; `options` are that class's fields."""
+    """Return a dataclass field with its `Definition`; `options` are further fields of it."""
     definition = Definition(kind=kind, default=default, doc=doc, **options)
     return dataclasses.field(default=default, metadata={"definition": definition})
 
 
 def definitions_of(config_class: type) -> Mapping[str, Definition]:
-    """Every setting that `config_class` declares, by name, in alphabetical order."""
+    """Return every setting that `config_class` declares, by name, in alphabetical order."""
     found = {}
     for field in dataclasses.fields(config_class):
         if (definition := field.metadata.get("definition")) is not None:

@@ -1,4 +1,4 @@
-"""How many replicas a topic gets, and how many of them must be in sync. Pure.
+"""The default number of replicas of a topic, and how many must be in sync. Pure.
 
 Owns the two rules that every part of the broker shares:
 
@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import Final
 
-#: More replicas cost more than they protect; who wants more asks for them.
+#: More replicas cost more than they protect, so they are not a default.
 REPLICAS_MAX: Final = 3
-#: Fewer replicas leave no room for one to fail while two are in sync.
+#: With fewer replicas, none could fail while two must be in sync.
 _REPLICAS_FOR_TWO_IN_SYNC: Final = 3
 
 
@@ -33,10 +33,10 @@ def default_replicas(brokers: int) -> int:
 
 
 def default_min_isr(replicas: int) -> int:
-    """Return `min.insync.replicas` of a partition where nobody has set it."""
+    """Return the default `min.insync.replicas` of a partition."""
     return 2 if replicas >= _REPLICAS_FOR_TWO_IN_SYNC else 1
 
 
 def effective_min_isr(configured: int | None, replicas: int) -> int:
-    """Return how many replicas must be in sync; `configured` is None where nobody has set it."""
+    """Return how many replicas must be in sync; `configured` is None if it is not set."""
     return default_min_isr(replicas) if configured is None else min(configured, replicas)

@@ -1,10 +1,9 @@
-"""The boundary around callbacks: a callback that raises costs nobody else anything.
+"""Isolates callbacks: a callback that raises does not affect other callbacks.
 
-Whoever calls callbacks of others (waiters of a high watermark, readers of a partition, timers,
-changes of leadership) calls each of them inside of a boundary. A failure is logged with its context
-and counted by kind. If a client's request waits behind the callback, the failure goes to that
-request, which gets an error response. The remaining callbacks are called as if nothing had
-happened.
+Callbacks of a high watermark, of a partition's readers, of timers and of leadership changes are
+each called through `CallbackFailures`. A failure is logged with its context and counted by kind. If
+a client's request waits behind the callback, the request gets an error response. The remaining
+callbacks are still called.
 
 `CallbackFailures` is also the `Receiver` of replies that no client waits for.
 """
@@ -25,7 +24,7 @@ A = TypeVarTuple("A")
 
 
 class CallbackKind(StrEnum):
-    """Callbacks that no reply stands for, as the metrics name them."""
+    """Kinds of callbacks that have no reply; the values are metric labels."""
 
     #: Waits for a high watermark, durable offset or low watermark.
     OFFSET_WAITER = "offset_waiter"
@@ -54,7 +53,7 @@ class CallbackKind(StrEnum):
 
 
 class CallbackFailures:
-    """What failed in callbacks of one broker. Event loop only."""
+    """Logs and counts the failures of callbacks of one broker. Event loop only."""
 
     __slots__ = ("counts",)
 
@@ -63,14 +62,14 @@ class CallbackFailures:
         self.counts: Counter[str] = Counter()
 
     def note(self, kind: str, error: Exception, about: object = "") -> None:
-        """Log and count a failure; `about` says whose it is."""
+        """Log and count a failure; `about` names its subject."""
         self.counts[kind] += 1
         _logger.error("callback %s failed: %s", kind, about, exc_info=error)
 
     def give(
         self, kind: str, error: Exception, reply: Reply[Any] | None, about: object = ""
     ) -> None:
-        """Give a failure to the request that waits, or note it where none does."""
+        """Fail the request that waits, or record the failure if none does."""
         if reply is not None and reply.is_open:
             reply.crash(error)
         else:
@@ -79,7 +78,7 @@ class CallbackFailures:
     def run(
         self, kind: CallbackKind, about: object, callback: Callable[[*A], object], *arguments: *A
     ) -> None:
-        """Call a callback inside of the boundary."""
+        """Call a callback; log and count its failure."""
         try:
             callback(*arguments)
         except Exception as error:  # noqa: BLE001  # logged and counted
@@ -88,7 +87,7 @@ class CallbackFailures:
     # as the receiver of replies that no client waits for
 
     def receive(self, result: Any, /) -> None:
-        """Nobody waits for the result."""
+        """Ignore the result: no client waits for it."""
 
     def failed(self, kind: str, error: Exception, /) -> None:
         self.note(kind, error)

@@ -1,4 +1,4 @@
-"""The cluster's features: their names, the levels they may have, and which changes are allowed.
+"""The cluster's features: their names, their levels, and the allowed changes of levels.
 
 A feature's level decides about behaviour that clients must agree on. Each level here does what it
 does in Kafka:
@@ -30,7 +30,7 @@ class Feature(NamedTuple):
 
 
 class UpgradeType(IntEnum):
-    """What a change of a level may do; the numbers are those of UpdateFeatures."""
+    """The allowed direction of a change; the numbers are those of UpdateFeatures."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -46,7 +46,7 @@ FEATURES: Final[Mapping[str, Feature]] = {
 
 
 class FeatureUpdate(NamedTuple):
-    """A level that somebody asks for. `upgrade_type` is as it came."""
+    """A requested level. `upgrade_type` is not validated yet."""
 
     name: str
     level: int
@@ -56,8 +56,8 @@ class FeatureUpdate(NamedTuple):
 def updated(levels: Mapping[str, int], updates: list[FeatureUpdate]) -> dict[str, int]:
     """Return `levels` after all updates; INVALID_UPDATE_VERSION if one of them is not allowed.
 
-    `levels` has the present level of every feature. Downgrades lose nothing here, so that safe and
-    unsafe ones are the same."""
+    `levels` has the present level of every feature. Downgrades lose nothing here, so safe and
+    unsafe downgrades are the same."""
     after = dict(levels)
     for update in updates:
         reason = _objection(after, update)

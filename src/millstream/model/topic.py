@@ -1,4 +1,4 @@
-"""Names of things that hold records: topics, their ids, partitions.
+"""Topic names, topic ids and partitions.
 
 Owns Kafka's rules for a legal topic name and the text form of a topic id.
 """
@@ -22,7 +22,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; its text form is the name of its directory."""
+    """One partition of one topic. Its text form is the name of its directory."""
 
     topic: str
     partition: int
@@ -32,7 +32,7 @@ class TopicPartition(NamedTuple):
 
 
 def validate_topic_name(name: str) -> None:
-    """Raise INVALID_TOPIC_EXCEPTION unless `name` is one that Kafka would accept."""
+    """Raise INVALID_TOPIC_EXCEPTION unless Kafka would accept the topic name."""
     if not name:
         reason = "it is empty"
     elif name in (".", ".."):
@@ -49,12 +49,12 @@ def validate_topic_name(name: str) -> None:
 
 
 def format_topic_id(topic_id: TopicId) -> str:
-    """Kafka's text form of a topic id: URL-safe base64 without padding."""
+    """Return Kafka's text form of a topic id: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
 def parse_topic_id(text: str) -> TopicId:
-    """The inverse of `format_topic_id`; raises ValueError on anything else."""
+    """Return the topic id of its text form; ValueError if it is invalid."""
     topic_id = base64.urlsafe_b64decode(text + "==")
     if len(topic_id) != 16:
         raise ValueError(f"{text!r} is not a topic id: expected 22 characters of URL-safe base64")

@@ -1,17 +1,17 @@
 """The metadata store of a cluster: `MetadataStore` on etcd.
 
-Owns the keys under the cluster's prefix, and how the port's calls are etcd's. Talking to members
-is `etcd_gateway`'s, watching `etcd_watch`'s.
+Owns the keys under the cluster's prefix, and translates the port's calls to etcd's. `gateway` talks
+to members, `watch` watches.
 
     <root><key>        a key of the port; its revision is etcd's mod_revision
     <root>~progress    written when a watch may miss something; no call of the port shows it
 
-Revisions are those of the whole etcd. Where others share it they skip numbers, and a transaction
-that changed nothing may show a revision that no watch of ours will be told of. Whoever waits for
-it is helped on: if watches have not reached it soon, `~progress` is written.
+Revisions are those of the whole etcd. If other clients use it too, the cluster's revisions have
+gaps, and a transaction that changed nothing may return a revision that no watch of the cluster
+gets. If watches do not reach that revision soon, `~progress` is written.
 
-An etcd whose revision goes back was restored from a backup, and what brokers know is ahead of it:
-calls then fail for good, rather than go on from a past that others have left.
+An etcd whose revision goes back was restored from a backup, and brokers have newer metadata. Calls
+then fail for good.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _logger = logging.getLogger(__name__)
 #: etcd's own default limit (--max-txn-ops).
 CHANGES_MAX: Final = 128
 PROGRESS_KEY: Final = "~progress"
-#: Keys that one answer to `range` holds; more are asked for in turn.
+#: Largest number of keys in one page of `range`.
 _PAGE_KEYS: Final = 5_000
-#: A range whose pages were compacted away beneath it begins again this often.
+#: Attempts at a range whose revision is compacted between two pages.
 _RANGE_ATTEMPTS_MAX: Final = 5
 #: Time that watches have to reach a revision by themselves.
 _NUDGE_AFTER_S: Final = 0.1
 
 
 class EtcdStore:
-    """Created by `open`, on the loop that will use it."""
+    """The store on etcd. Created by `open`, on the loop that uses it."""
 
     __slots__ = ("_awaited", "_gateway", "_newest", "_nudging", "_root", "_supervisor", "_watches")
 
@@ -67,7 +67,7 @@ class EtcdStore:
         #: The newest revision that was answered with; no later call may be answered from before.
         self._newest = 0
         self._watches: set[EtcdWatch] = set()
-        #: A revision that someone was told of, and may wait for a watch to reach.
+        #: A revision that was returned to a caller, who may wait for a watch to reach it.
         self._awaited = 0
         self._nudging: SupervisedTask | None = None
 
@@ -162,15 +162,15 @@ class EtcdStore:
                 raise
 
     async def close(self) -> None:
-        """Watches end with StoreClosedError, and so do calls."""
+        """Close the store. Watches and calls end with StoreClosedError."""
         if self._nudging is not None:
             await self._nudging.stop()
         await self._gateway.close()
 
-    # What watches ask for.
+    # Calls of watches
 
     async def revision(self) -> int:
-        """The store's present revision."""
+        """Return the store's present revision."""
         since = self._newest
         body = message.range_request(self._bytes(PROGRESS_KEY))
         answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
@@ -178,13 +178,13 @@ class EtcdStore:
         return answer.header.revision
 
     async def nudge(self) -> int:
-        """Change a key that no watch shows; gives the revision of that."""
+        """Change a key that no watch shows; return the revision of the change."""
         body = message.transaction_request(self._root, [], [Put(PROGRESS_KEY, b"")])
         answer = await self._gateway.call("/v3/kv/txn", body, message.TransactionAnswer)
         return answer.header.revision
 
     def _help_watches(self, revision: int) -> None:
-        """See to it that watches reach a revision that no change of ours may have."""
+        """Help watches to reach a revision that may be a change of another client of etcd."""
         self._awaited = max(self._awaited, revision)
         if self._nudging is None and self._is_awaited():
             self._nudging = self._supervisor.start(
@@ -210,7 +210,7 @@ class EtcdStore:
         return f"{self._root}{key}".encode()
 
     def _check(self, header: message.Header, since: int) -> None:
-        """StoreError if an answer is from another etcd, or from before what was answered once."""
+        """Raise StoreError if a response is from another etcd, or from an earlier revision."""
         self._gateway.check_cluster(header.cluster_id)
         if header.revision < since:
             raise StoreError(

@@ -1,19 +1,19 @@
-"""Calls to an etcd cluster through its JSON gateway, whichever of its members answers.
+"""Calls to an etcd cluster through the JSON gateway of any of its members.
 
-Owns the HTTP session, which member is asked, how often and for how long, logging in, and refusing
-members that must not be trusted. Knows nothing of topics or watches; `etcd` and `etcd_watch` do.
+Owns the HTTP session, the choice of members, retries and timeouts, the login, and the rejection of
+unsafe versions. `etcd_store` and `watch` own the meaning of calls.
 
-A call is made to one member; when that one does not answer the next is asked, until `call_ms_max`
-is over. How a call can end besides an answer:
-    UnavailableError   no member could be reached or took it; it was certainly not done
-    UncertainError     not repeatable, and lost after it was sent: it may have been done
-    EtcdError          etcd's own answer is an error
-    StoreError         a member is of an unsafe version or another cluster, or does not let us in
+A call goes to one member. If that member does not respond, the next one gets the call, until
+`call_ms_max` is over. A call without a response fails with one of these:
+    UnavailableError   no member was reached or accepted the call; it was certainly not run
+    UncertainError     the call is not repeatable and was lost after it was sent; it may have run
+    EtcdError          etcd responded with an error
+    StoreError         a member has an unsafe version or another cluster, or rejects the login
 
-Refused versions: before 3.4.22 and 3.5.0 to 3.5.5. Members of them can come to disagree on what
-was committed when one is killed (3.5.0 to 3.5.2), killed while it defragments (3.5.0 to 3.5.5) or
-added with authentication on (3.4.20, 3.4.21, 3.5.5); a single member could forget what it had
-acknowledged (before 3.4.21 and 3.5.5).
+Rejected versions: before 3.4.22, and 3.5.0 to 3.5.5. Their members can disagree on committed data
+if one is killed (3.5.0 to 3.5.2), killed while it defragments (3.5.0 to 3.5.5), or added with
+authentication on (3.4.20, 3.4.21, 3.5.5). A single member could lose acknowledged changes (before
+3.4.21 and 3.5.5).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _HINTS: Final = {
 
 
 class EtcdError(StoreError):
-    """An error that etcd itself answered with; `code` is gRPC's."""
+    """An error response of etcd; `code` is gRPC's."""
 
     def __init__(self, answer: message.ErrorAnswer) -> None:
         hint = next((hint for text, hint in _HINTS.items() if text in answer.message), "")
@@ -82,15 +82,15 @@ class EtcdError(StoreError):
 
 
 class _NotTakenError(Exception):
-    """This member did not take the call."""
+    """This member did not accept the call."""
 
 
 class _LostError(Exception):
-    """This member may have taken the call; what became of it is not known."""
+    """This member may have run the call; its outcome is unknown."""
 
 
 class EtcdGateway:
-    """Made by `open`, on the loop that will use it."""
+    """Calls to one etcd cluster. Created by `open`, on the loop that uses it."""
 
     __slots__ = (
         "_closed",
@@ -128,7 +128,7 @@ class EtcdGateway:
 
     @classmethod
     async def open(cls, options: EtcdOptions, clock: Clock, random: Random) -> EtcdGateway:
-        """Return when a member that can be trusted has answered."""
+        """Return when a member with a safe version has responded."""
         gateway = cls(options, clock, random)
         try:
             body = message.range_request(options.address.root.encode())
@@ -140,14 +140,15 @@ class EtcdGateway:
         return gateway
 
     async def close(self) -> None:
-        """Calls and streams end with StoreClosedError."""
+        """Close the session. Calls and streams end with StoreClosedError."""
         self._closed = True
         for stream in self._streams:
             stream.end()
         await self._session.close()
 
     async def call(self, path: str, body: bytes, kind: type[_T], *, repeatable: bool = True) -> _T:
-        """Ask the cluster. What is not repeatable is not sent again once it may have arrived."""
+        """Call the cluster. A call that is not repeatable is not retried once it may have
+        arrived."""
         async with self._slots:
             deadline = self.clock.monotonic() + self._options.call_ms_max / 1000
             pause = _PAUSE_S_MIN
@@ -172,7 +173,7 @@ class EtcdGateway:
 
     @asynccontextmanager
     async def stream(self, path: str, body: bytes) -> AsyncGenerator[EtcdStream, None]:
-        """A stream of lines from one member; UnavailableError when that one is of no use."""
+        """Open a stream of lines from one member; UnavailableError if that member fails."""
         self.check_open()
         url = self._urls[self._current]
         timeout = aiohttp.ClientTimeout(
@@ -203,12 +204,12 @@ class EtcdGateway:
             raise self.unavailable(_reason(url, error)) from error
 
     def turn_from(self, url: str) -> None:
-        """Ask another member from now on, unless that has happened already."""
+        """Use another member from now on, unless that has already happened."""
         if self._urls[self._current] == url:
             self._current = (self._current + 1) % len(self._urls)
 
     def turn(self) -> None:
-        """Ask another member from now on."""
+        """Use another member from now on."""
         self.turn_from(self._urls[self._current])
 
     def forget_login(self, reason: str) -> None:
@@ -220,7 +221,7 @@ class EtcdGateway:
         return UnavailableError(f"no etcd answers at {self._options.address}: {reason}")
 
     def check_cluster(self, cluster_id: str) -> None:
-        """StoreError if an answer is from another etcd than the ones before."""
+        """Raise StoreError if a response is from another etcd cluster than earlier ones."""
         if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
             raise StoreError(
                 f"etcd at {self._options.address} are members of different clusters, or one was"
@@ -229,12 +230,12 @@ class EtcdGateway:
         self._cluster_id = cluster_id or self._cluster_id
 
     def check_open(self) -> None:
-        """StoreClosedError once it is closed."""
+        """Raise StoreClosedError once the gateway is closed."""
         if self._closed:
             raise StoreClosedError("the metadata store is closed")
 
     async def _ask(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
-        """One attempt, twice only where the login had run out."""
+        """Make one attempt, and a second one if the login has expired."""
         await self._prepare(url)
         token = self._token
         try:
@@ -248,7 +249,7 @@ class EtcdGateway:
         return await self._post(url, path, body, kind)
 
     async def _prepare(self, url: str) -> None:
-        """Trust the member, and be logged in."""
+        """Check the member's version, and log in."""
         if url not in self._trusted:
             answer = await self._get_version(url)
             check_version(answer.etcdserver, url)
@@ -303,7 +304,7 @@ class EtcdGateway:
 
 
 def check_version(version: str, url: str) -> None:
-    """StoreError if an etcd of this version may lose what it has acknowledged."""
+    """Raise StoreError if an etcd of this version may lose acknowledged changes."""
     match = _VERSION.match(version)
     if match is None:
         raise StoreError(f"etcd at {url} has a version that cannot be read: {version!r}")
@@ -333,7 +334,7 @@ def _make_session(options: EtcdOptions) -> aiohttp.ClientSession:
 
 
 def _failure(url: str, status: int, answer: bytes) -> Exception:
-    """What an answer that is an error means."""
+    """Return the exception for an error response."""
     error = message.decode_error(answer)
     if error is None and status == 404:
         return StoreError(f"{url} has no JSON gateway: start etcd with --enable-grpc-gateway")

@@ -1,16 +1,16 @@
-"""One watch of an etcd: every change once, in order, whatever becomes of members and connections.
+"""One watch of etcd: yields every change once, in order, across failures of members.
 
-Owns where the watch is, and connecting again from there. A watch covers all keys of the cluster
-and picks those with its prefix, so that it knows every revision that it could have missed.
+Owns the position of the watch, and reconnects from there. A watch covers all keys of the cluster
+and selects those with its prefix, so that it knows every revision that it could have missed.
 
-Silence: a member that is stopped or cut off looks like one with nothing to tell. After
-`IDLE_S` without a line the revision is asked for, over a connection of its own; if it is ahead of
-the watch, a change is made (`Nudge`), and a watch that is not told of it within `SILENCE_S` is
-given up for one at another member.
+Silence: a member that is stopped or cut off looks like an idle one. After `IDLE_S` without a line
+the watch requests the store's revision over another connection. If that is ahead of the watch, it
+makes a change (`Nudge`). If the change does not arrive within `SILENCE_S`, the watch reconnects to
+another member.
 
-Compaction: the watch begins at the last revision that it knows, not at the one after. An etcd
-that has forgotten more than that refuses it, also where it forgot just one deletion, which some
-versions would otherwise leave out. Events that are known already are dropped.
+Compaction: the watch starts at the last known revision, not at the one after it. An etcd that has
+compacted more than that rejects the watch. Otherwise some versions would omit a compacted deletion.
+Known events are dropped.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _PAUSE_S_MAX: Final = 2.0
 
 
 class Nudge(Protocol):
-    """How a watch finds out whether it misses something."""
+    """The calls by which a watch detects that it misses changes."""
 
     async def revision(self) -> int:
-        """The store's present revision."""
+        """Return the store's present revision."""
         ...
 
     async def nudge(self) -> int:
-        """Change a key that no watch shows; gives the revision of that."""
+        """Change a key that no watch shows; return the revision of the change."""
         ...
 
 
@@ -70,7 +70,7 @@ class EtcdWatch:
         self._root = root.encode()
         self._prefix = prefix
         self._progress_key = progress_key
-        #: All changes up to this revision were given.
+        #: All changes up to this revision were yielded.
         self.position = position
         #: A change was made at this revision, and the member has to tell; 0 is none.
         self._expected = 0
