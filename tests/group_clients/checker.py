@@ -1,28 +1,28 @@
-"""What may be expected of a group whose members process first and commit then, crashes included.
+"""The rules for a group whose members process records before they commit, even if members crash.
 
-A record is known by its partition and offset. Its value is `<key> <number>`, numbers of a key
-counting up; a key belongs to one partition for good, so that adding partitions moves no key. The
-ledger says which records the broker acknowledged, and so has what each offset holds.
+A record is identified by its partition and offset. Its value is `<key> <number>`; the numbers of a
+key increase. A key always belongs to the same partition, so that added partitions move no key. The
+ledger lists the acknowledged records by partition, in offset order.
 
-An *ownership* is one partition in the hands of one member from `assigned` until `revoked`, `lost`
-or the member's death. The rules, each of which `violations` reports by its first word:
+An *ownership* is the time in which one member owns a partition, from `assigned` until `revoked`,
+`lost` or the member's death. `violations` reports each broken rule by its first word:
 
-- content: what was processed at an offset is what was written there.
+- content: the processed value at an offset is the value that was written there.
 - missing: every record of the ledger is processed in some ownership. More than once is allowed.
-- order: within an ownership offsets go up by one, without a gap. So no key's numbers ever go back,
-  nor skip, in the hands of one owner.
-- start: an ownership starts at 0 or at an offset that somebody asked to commit before, and not
-  below any offset whose commit was acknowledged before it began. So all that is ever processed
-  again is what lies between the last commit and the crash: a key's numbers go back only to there.
-- shared: an ownership is over before another one of the same partition begins, unless its member
-  was paused meanwhile: that one cannot know. Only a paused member may lose a partition.
+- order: within an ownership offsets increase by one, without a gap. So the numbers of a key neither
+  decrease nor skip.
+- start: an ownership starts at 0 or at an offset that a member tried to commit before, and not
+  below any offset whose commit was acknowledged before it began. So only records between the last
+  commit and a crash are processed again.
+- shared: an ownership ends before another one of the same partition begins, unless its member was
+  paused and cannot know. Only a paused member may lose a partition.
 - fenced: no commit is acknowledged to a member for a partition that was assigned to another
   before the commit was sent.
-- backwards: of two acknowledged commits to a partition, where the first was answered before the
-  second was sent, the second is not lower.
+- backwards: of two acknowledged commits to a partition, the second is not lower if the first was
+  answered before the second was sent.
 
-Times are compared only as "answered before sent" and the like, with both stamps taken outside of
-the exchange with the broker: a slow member can hide a violation but never makes one up.
+Times are only compared as "answered before sent", and both are taken outside the exchange with the
+broker. So a slow member can hide a violation, but never cause a false one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Ledger: TypeAlias = Mapping[int, Sequence[str]]
 
 
 def violations(ledger: Ledger, histories: Sequence[History]) -> list[str]:
-    """Everything that breaks a rule, in words; empty where all is well."""
+    """Return a sentence for each violation of a rule."""
     by_partition: dict[int, list[Ownership]] = defaultdict(list)
     commits: dict[int, list[Commit]] = defaultdict(list)
     for history in histories:
@@ -149,7 +149,7 @@ def _check_fenced(
 
 
 def _check_backwards(partition: int, commits: Sequence[Commit]) -> Iterator[str]:
-    """`commits` are in the order of sending."""
+    """Check the commits of one partition, given in the order of sending."""
     acknowledged = [each for each in commits if each.is_acknowledged]
     answered = sorted(acknowledged, key=lambda each: each.answered_at or 0)
     highest: Commit | None = None

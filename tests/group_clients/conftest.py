@@ -1,7 +1,7 @@
-"""Which clients can be run here, and with what command.
+"""The commands of the clients that these tests run.
 
-What needs Maven Central or npm is skipped, with the reason that scripts/setup-test-tools wrote
-down; everything else fails when it is missing.
+A client that needs Maven Central or npm is skipped if it is missing, with the reason that
+scripts/setup-test-tools recorded. Any other missing tool fails the test.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAY_BE_MISSING = {"jars", "kafkajs"}
 
 @pytest.fixture
 def start_of(tmp_path: Path, command_of: Callable[[Client], list[str]]) -> Callable[[str], Start]:
-    """How members of a client are started, by its name, with the test's own folder."""
+    """Return a function that maps a client's name to the way to start its members."""
     return lambda name: Start(CLIENTS[name], command_of(CLIENTS[name]), tmp_path)
 
 
 @pytest.fixture(scope="session")
 def command_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], list[str]]:
-    """The command of a client's member; skips or fails the test where a tool is missing."""
+    """Return the command of a client's member; skip or fail the test if a tool is missing."""
     record = CACHE / "tools.json"
     if not record.exists():
         setup = CACHE.parent / "scripts" / "setup-test-tools"

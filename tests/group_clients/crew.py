@@ -1,11 +1,11 @@
-"""A group of members over one topic that is written to, and what may happen to it.
+"""A group of members that reads one topic, and the faults that happen to the group.
 
     with Crew(brokers, start, plan, chance) as crew:
         crew.settle()
         crew.kill(1)
-        crew.finish()          # all is read; the checker finds nothing
+        crew.finish()          # all records are read, and the checker finds no violation
 
-The broker's settings for it are the plan's, with sessions short enough to wait for.
+The plan also holds the broker's settings, with sessions that expire quickly.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Plan:
         return self.session_ms // 8
 
     def settings(self) -> dict[str, object]:
-        """Of the broker."""
+        """The settings of the broker."""
         return {
             "group.initial.rebalance.delay.ms": 500,
             "group.min.session.timeout.ms": 500,
@@ -51,7 +51,7 @@ class Plan:
 
 
 class Crew:
-    """See the module's text. Members that were killed or ended are replaced when asked to."""
+    """The members of one group, and the producer of its topic."""
 
     def __init__(
         self,
@@ -89,10 +89,10 @@ class Crew:
             member.dispose()
         self._feed.stop()
 
-    # Its state
+    # State
 
     def fill(self) -> None:
-        """Start members until there are as many as planned."""
+        """Start members up to the planned number."""
         plan = self.plan
         orders = Orders(
             self._bootstrap, self._group, self._topic, plan.session_ms, plan.heartbeat_ms
@@ -102,7 +102,7 @@ class Crew:
             self.members.append(Member(self._start, name, orders))
 
     def settle(self, *, without: Member | None = None) -> None:
-        """Wait until every member has its share of all partitions, and nobody else has any."""
+        """Wait until the live members own all partitions, in equal shares."""
         awake = [member for member in self.members if member is not without]
         least, more = divmod(self._partitions, len(awake))
 
@@ -122,10 +122,10 @@ class Crew:
             error.add_note(f"members own {state}")
             raise
 
-    # What happens to it
+    # Faults
 
     def kill(self, count: int) -> None:
-        """`kill -9` of some members at once, and new ones in their place."""
+        """Kill members with SIGKILL at the same time, and replace them."""
         for member in self._chance.sample(self.members, count):
             self._remove(member)
             member.kill()
@@ -134,7 +134,7 @@ class Crew:
         self.settle()
 
     def restart_one(self) -> None:
-        """One ends in good order, and a new one comes."""
+        """Shut one member down, and replace it."""
         member = self._chance.choice(self.members)
         self._remove(member)
         member.end()
@@ -142,8 +142,8 @@ class Crew:
         self.settle()
 
     def fence_one(self) -> None:
-        """One is paused just before a commit until others have its partitions; woken, it tries
-        to commit. The broker must refuse it, and keep what the others have committed."""
+        """Pause a member just before a commit until others own its partitions, then let it commit.
+        The broker must reject the commit and keep the commits of the others."""
         member = self._chance.choice(self.members)
         member.ask_to_hold()
         member.wait_for_hold()
@@ -169,7 +169,7 @@ class Crew:
         self.settle()
 
     def pause_one(self) -> None:
-        """One is paused at any moment, until others have its partitions."""
+        """Pause a member at a random moment until others own its partitions."""
         member = self._chance.choice(self.members)
         member.pause()
         self.settle(without=member)
@@ -187,17 +187,17 @@ class Crew:
         self.members.remove(member)
         self._gone.append(member)
 
-    # Its end
+    # End
 
     def committed(self) -> dict[int, int]:
-        """What the broker has, per partition; -1 where nothing was committed."""
+        """Return the committed offset of each partition; -1 without a commit."""
         wanted = [ConsumerGroupTopicPartitions(self._group)]
         found = self._admin.list_consumer_group_offsets(wanted)[self._group].result(20)
         offsets = {each.partition: each.offset for each in found.topic_partitions or ()}
         return {number: offsets.get(number, -1) for number in range(self._partitions)}
 
     def finish(self) -> None:
-        """Stop writing, have everything read and committed, and check all that was told."""
+        """Stop the producer, wait until all records are committed, and check the histories."""
         self._feed.stop()
         ledger = self._feed.ledger()
         ends = {number: len(ledger.get(number, ())) for number in range(self._partitions)}

@@ -1,7 +1,7 @@
-"""A producer that writes to all partitions of a topic without a break, and keeps the ledger.
+"""A producer that writes to all partitions of a topic continuously, and records the ledger.
 
-Values are `<key> <number>`. A key is used in one partition only, so that adding partitions, which
-would move the keys of a hashing producer, does not break their order.
+Values are `<key> <number>`. A key is used in one partition only: added partitions would move the
+keys of a hashing producer and break their order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DRAIN_SECONDS_MAX = 60.0
 
 
 class Feed:
-    """`records_per_second` over all partitions, from `start` until `stop`."""
+    """Writes `records_per_second` over all partitions, from `start` until `stop`."""
 
     def __init__(
         self, bootstrap: str, topic: str, partitions: int, records_per_second: int
@@ -44,7 +44,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more, and wait until everything is acknowledged."""
+        """Stop sending, and wait until all records are acknowledged."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -53,7 +53,7 @@ class Feed:
         assert not self._failures, self._failures[:3]
 
     def widen(self, partitions: int) -> None:
-        """The topic has more partitions now: write to those as well."""
+        """Write to new partitions of the topic as well."""
 
         def is_known() -> bool:
             found = self._producer.list_topics(self._topic, timeout=60).topics[self._topic]
@@ -63,7 +63,8 @@ class Feed:
         self._partitions = partitions
 
     def ledger(self) -> dict[int, list[str]]:
-        """What each partition holds, by offset. Fails where the producer's order was not kept."""
+        """Return the values of each partition in offset order; fail if the producer's order was
+        not kept."""
         found: dict[int, list[str]] = {}
         for (partition, offset), value in sorted(self._acknowledged.items()):
             values = found.setdefault(partition, [])

@@ -1,19 +1,19 @@
-"""What one member of a group did, read from the lines that its program writes.
+"""The history of one group member, read from the lines that its program writes.
 
 One JSON object a line, with `event` and `at` (nanoseconds of the machine's monotonic clock, which
 all the members' languages can read):
 
-    assigned    partitions   these are its own from now on, in addition to those it has
-    revoked     partitions   it gives these up; they were its own until now
-    lost        partitions   it has learned that these are no longer its own
+    assigned    partitions   the member owns these partitions from now on, besides its others
+    revoked     partitions   the member stops owning these partitions now
+    lost        partitions   the member learned that it no longer owns these partitions
     processed   partition, offset, value
-    holding                  it stops, as it was asked to, between processing and committing
-    committing  offsets      it is about to commit: partition to offset
+    holding                  the member waits, as requested, between processing and committing
+    committing  offsets      the member is about to commit: partition to offset
     committed                the broker acknowledged that commit
-    refused     reason       it did not
+    refused     reason       the broker rejected that commit
 
-A member commits one thing at a time. Whoever runs it adds what was done to it: when it was killed,
-and when it was paused (SIGSTOP) and woken.
+A member sends one commit at a time. The test adds when the member was killed, paused (SIGSTOP) and
+resumed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 
 
 class End(Enum):
-    """How a member ceased to own a partition."""
+    """The way in which an ownership ended."""
 
     REVOKED = "revoked"
     LOST = "lost"
     KILLED = "killed"
-    #: It still owns it.
+    #: The member still owns the partition.
     NONE = "none"
 
 
@@ -45,7 +45,7 @@ class Processed:
 
 @dataclass(slots=True)
 class Commit:
-    """`answered_at` is None where the member did not live to see the answer."""
+    """One commit. `answered_at` is None if the member died before the response."""
 
     member: str
     sent_at: int
@@ -61,7 +61,7 @@ class Commit:
 
 @dataclass(slots=True)
 class Ownership:
-    """One partition in the hands of one member, without a break."""
+    """An uninterrupted time in which one member owns a partition."""
 
     member: str
     partition: int
@@ -75,20 +75,20 @@ class Ownership:
 
 
 class History:
-    """Fed line by line while the member lives; what contradicts itself is a violation."""
+    """The history of one member, read line by line; contradictions are violations."""
 
     def __init__(self, member: str) -> None:
         self.member = member
         self.ownerships: list[Ownership] = []
         self.commits: list[Commit] = []
         self.processed_count = 0
-        #: How often it held, and how many of these it was let go from.
+        #: How often the member waited before a commit, and how often it was released.
         self.holding_count = 0
         self.release_count = 0
-        #: [from, to) in which it could not run.
+        #: [from, to) ranges in which the member was paused.
         self.pauses: list[tuple[int, int | None]] = []
         self.killed_at: int | None = None
-        #: What it did without owning the partition, or with a partition that it owned already.
+        #: Events without ownership of the partition, or assignments of partitions already owned.
         self.contradictions: list[str] = []
         self._owned: dict[int, Ownership] = {}
 
@@ -98,7 +98,7 @@ class History:
 
     @property
     def committed(self) -> dict[int, int]:
-        """Per partition: what it committed last, as far as it knows."""
+        """Return the last acknowledged commit per partition."""
         found: dict[int, int] = {}
         for commit in self.commits:
             if commit.is_acknowledged:
@@ -114,7 +114,7 @@ class History:
             pause < end_at and (woken is None or woken > start_at) for pause, woken in self.pauses
         )
 
-    # What was done to it
+    # Faults
 
     def killed(self, at: int) -> None:
         self.killed_at = at
@@ -126,7 +126,7 @@ class History:
     def woken(self, at: int) -> None:
         self.pauses[-1] = (self.pauses[-1][0], at)
 
-    # What it told
+    # Events
 
     def read(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -1,7 +1,7 @@
-"""A member of a group as a process of its own, and the clients that it can be made of.
+"""A group member that runs as its own process, and the clients that it can use.
 
-The programs are in `members/`. Each writes its lines to a file, which is read as it grows, and is
-still there when the process is killed.
+The programs are in `members/`. Each appends its lines to a file, which survives a kill of the
+process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _JVM = ["-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """How to run a member. `needs` are names in .cache/tools.json."""
+    """The command of a member. `needs` are names in .cache/tools.json."""
 
     name: str
     program: str
@@ -39,7 +39,7 @@ class Client:
     needs: Sequence[str] = ()
 
     def command(self, built: Path) -> list[str]:
-        """`built` is where the Java program was compiled to."""
+        """Return all clients; `built` is the directory of the compiled Java program."""
         path = str(FOLDER / "members" / self.program)
         if self.program.endswith(".py"):
             return [sys.executable, path]
@@ -50,8 +50,8 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What a member is to do. `commit` is "after" processing or "before" it; `records_max` is how
-    many records are processed between two commits, at most."""
+    """The options of a member. It commits "after" or "before" processing, at the latest after
+    `records_max` records."""
 
     bootstrap: str
     group: str
@@ -63,7 +63,7 @@ class Orders:
     commit: str = "after"
 
     def for_client(self, client: Client, hold: Path) -> str:
-        """As the programs take them."""
+        """Return the options as the programs expect them."""
         given = {
             **asdict(self),
             "protocol": client.protocol,
@@ -91,14 +91,14 @@ CLIENTS: Final = {
 
 
 def build_java(target: Path) -> None:
-    """Once for all members: compiling takes longer than starting."""
+    """Compile the Java member once, because that takes longer than starting it."""
     source = str(FOLDER / "members" / "Member.java")
     subprocess.run(["javac", "-cp", f"{JARS}/*", "-d", str(target), source], check=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How members are started, and the folder for what they write."""
+    """The command of members, and the directory for their files."""
 
     client: Client
     command: Sequence[str]
@@ -106,7 +106,7 @@ class Start:
 
 
 class Member:
-    """A member that runs until it is killed or asked to end."""
+    """A member that runs until it is killed or shut down."""
 
     def __init__(self, start: Start, name: str, orders: Orders) -> None:
         folder = start.folder
@@ -135,7 +135,7 @@ class Member:
         return self.history.owned
 
     def read(self) -> None:
-        """Take what it told since the last look; it must not have ended of its own."""
+        """Read the new lines; fail if the member has exited by itself."""
         whole, newline, rest = (self._partial + self._lines.read()).rpartition("\n")
         self._partial = rest
         if newline:
@@ -147,10 +147,10 @@ class Member:
     def _said(self) -> str:
         return self._errors.read_text(errors="replace")[-3000:]
 
-    # What can be done to it
+    # Faults
 
     def kill(self) -> None:
-        """SIGKILL: it leaves without a word."""
+        """Kill the member with SIGKILL."""
         self._has_ended = True
         self._process.kill()
         self._process.wait()
@@ -170,7 +170,7 @@ class Member:
         self._lines.close()
 
     def end(self) -> None:
-        """SIGTERM: it commits and leaves."""
+        """Shut the member down with SIGTERM: it commits and leaves."""
         self.ask_to_end()
         self.wait_for_end()
 
@@ -183,7 +183,7 @@ class Member:
         self._process.send_signal(signal.SIGCONT)
 
     def ask_to_hold(self) -> None:
-        """Have it stop between processing and committing, when it next gets there."""
+        """Make the member wait at its next step between processing and committing."""
         self._hold.touch()
 
     def wait_for_hold(self) -> None:
@@ -200,7 +200,7 @@ class Member:
         self._hold.unlink()
 
     def dispose(self) -> None:
-        """Whatever state it is in, and without a look at what it told."""
+        """Kill the member in any state, without reading its lines."""
         if not self._lines.closed:
             self._process.kill()
             self._process.wait()

@@ -1,4 +1,4 @@
-"""The checker finds each kind of violation when it is planted, and nothing in a clean run."""
+"""The checker finds each kind of violation, and none in a clean run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LEDGER = {0: ["a 0", "b 0", "a 1", "b 1", "a 2", "b 2"]}
 
 
 def history(member: str, *told: tuple[int, str] | tuple[int, str, object]) -> History:
-    """A member's lines, short: `(at, event, argument)`."""
+    """Return a history of `(at, event, argument)` rows."""
     found = History(member)
     for at, event, *rest in told:
         argument = rest[0] if rest else None
@@ -33,7 +33,7 @@ def history(member: str, *told: tuple[int, str] | tuple[int, str, object]) -> Hi
 
 
 def whole(member: str, start_at: int, first: int, end: int) -> History:
-    """One who is assigned the partition, processes `[first, end)` and commits that."""
+    """Return the rows of a member that gets the partition, processes `[first, end)` and commits."""
     work = [(start_at + 1, "processed", offset) for offset in range(first, end)]
     return history(
         member,
@@ -104,7 +104,7 @@ def test_a_gap_is_out_of_order() -> None:
 def test_a_start_below_what_was_committed() -> None:
     first = whole("first", 1, 0, 4)
     first.killed(10)
-    # That its commit does not go below the other's is another matter.
+    # The commit is not lower than the other's, so only the start is wrong.
     assert kinds(first, whole("second", 20, 2, 6)) == {"start"}
 
 

@@ -1,6 +1,6 @@
 """A crash on the wrong side of the commit: at-least-once processes again, at-most-once loses.
 
-One member is held between its two steps and killed there; another one takes over.
+One member is killed between processing and committing; another one gets its partitions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def brokers(
 
 @pytest.fixture
 def topic(brokers: Brokers) -> str:
-    """One for each test; the group has its name."""
+    """Create a topic for the test; its group has the same name."""
     name = f"deliveries-{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS, len(brokers))])[name].result(20)
@@ -55,7 +55,7 @@ def produce(brokers: Brokers, topic: str, first: int, end: int) -> None:
 
 
 def values(*histories: History) -> Counter[int]:
-    """How often each record was processed."""
+    """Return how often each record was processed."""
     return Counter(
         int(each.value)
         for history in histories
@@ -67,7 +67,7 @@ def values(*histories: History) -> Counter[int]:
 def crash_in_between(
     brokers: Brokers, topic: str, start: Start, commit: str
 ) -> tuple[History, History]:
-    """What the member did that was killed between its two steps, and what its heir did."""
+    """Kill a member between its two steps; return its history and that of its replacement."""
     orders = Orders(brokers.bootstrap, topic, topic, SESSION_MS, SESSION_MS // 6, commit=commit)
     with ExitStack() as stack:
         victim = Member(start, "victim", orders)

@@ -1,9 +1,10 @@
-"""Groups of unmodified clients whose members are killed, paused past their session, and replaced,
-while partitions are added: each record is processed at least once, the order of a key is kept,
-and who was fenced cannot commit. What that means exactly is said in `checker`.
+"""Groups of unmodified clients whose members are killed, paused past their session and replaced.
 
-GROUP_SEED replays the choice of victims (not the members' timing); GROUP_ROUNDS sets how often the
-long run goes through everything that can happen.
+Partitions are added meanwhile. Each record is processed at least once, the order of a key is kept,
+and a fenced member cannot commit. `checker` defines the rules.
+
+GROUP_SEED replays the choice of victims (not the members' timing); GROUP_ROUNDS sets the number of
+rounds of all faults in the long run.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from harness.seed import choose_seed
 QUICK = Plan(
     members=3, partitions=6, records_per_second=100, session_ms=4000, settle_seconds_max=90
 )
-#: With time for members to start beside three brokers: a JVM keeps others from their heartbeats.
+#: Long enough for members to start beside three brokers: a starting JVM delays heartbeats.
 QUICK_ON_THREE = replace(QUICK, session_ms=6000)
 FULL = Plan(
     members=8, partitions=24, records_per_second=300, session_ms=6000, settle_seconds_max=120
@@ -34,7 +35,7 @@ FULL = Plan(
 ROUNDS = int(os.environ.get("GROUP_ROUNDS", "2"))
 
 
-#: What `make test` runs, with the number of brokers: each client on three. The rest is the soak's.
+#: The cases of `make test`, with the number of brokers. The soak runs the others.
 QUICK_CASES = [
     ("confluent-classic", 1),
     ("confluent-consumer", 1),
@@ -47,7 +48,7 @@ QUICK_CASES = [
 
 
 def small_groups() -> Iterator[Any]:
-    """Every client on one broker and on three."""
+    """Return every client with one broker and with three."""
     for case in itertools.product(CLIENTS, (1, 3)):
         marks = () if case in QUICK_CASES else (pytest.mark.soak,)
         yield pytest.param(*case, marks=marks, id=f"{case[0]}-{COUNT_NAMES[case[1]]}")

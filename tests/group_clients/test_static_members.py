@@ -1,5 +1,6 @@
-"""A rolling restart of static members: nobody is revoked anything, and the group stays at its
-generation, or its epoch. Each new process gets what the old one had."""
+"""A rolling restart of static members revokes no partition and starts no new generation or epoch.
+
+Each new process gets the assignment of the old one."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from millstream.groups.group_record import (
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 
-#: Partitions of each member.
+#: The number of partitions per member.
 PART = 3
 OFFSETS_PARTITIONS = 4
 SESSION_MS = 30_000
@@ -39,7 +40,7 @@ SETTINGS = {
 
 
 def generation_of(client: RawClient, group: str) -> int:
-    """Of a classic group, as its last record says: no request tells it to others than members."""
+    """Return the generation of a classic group from its last record: no API shows it."""
     partition = partition_of(group, OFFSETS_PARTITIONS)
     found = []
     for record in client.read_all(OFFSETS_TOPIC, partition):
@@ -53,7 +54,7 @@ def generation_of(client: RawClient, group: str) -> int:
 
 
 def epoch_of(client: RawClient, group: str) -> int:
-    """Of a consumer group, once all its members are in it."""
+    """Return the epoch of a consumer group once all members have reached it."""
     found: list[int] = []
 
     def is_even() -> bool:
@@ -92,7 +93,7 @@ def roll(
         for place in range(count):
             others = members[:place] + members[place + 1 :]
             moves = [moves_of(member) for member in others]
-            # A classic member may just as well be killed: its heir comes with the same name.
+            # A classic member may also be killed: its replacement has the same instance id.
             if start.client.protocol == "classic" and place % 2:
                 members[place].kill()
             else:
@@ -111,7 +112,7 @@ def wait_for_part(member: Member) -> None:
 
 
 def moves_of(member: Member) -> int:
-    """How often a partition came to it or went from it."""
+    """Return how often partitions were assigned to the member or revoked from it."""
     member.read()
     ownerships = member.history.ownerships
     return len(ownerships) + sum(each.end_at is not None for each in ownerships)

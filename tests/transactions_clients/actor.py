@@ -1,14 +1,14 @@
-"""One client process of the random workload, run as a program; it lives until it is killed.
+"""One client process of the random workload, run as a program until it is killed.
 
     actor.py writer --bootstrap ... --name w1 --history w1.jsonl --seed 7 --transactional-id t1
 
-- writer: transactions over random partitions of both topics; some it aborts itself, in some it is
-  overtaken by its own successor (a second producer of the same transactional id).
-- mover: reads INPUT in a group and writes what it read to OUTPUT, both in one transaction.
-- reader, watcher: read every partition from its start, committed records or all.
+- writer: transactions over random partitions of both topics. It aborts some, and some are fenced by
+  a second producer with the same transactional id.
+- mover: reads INPUT in a group and writes the records to OUTPUT, in one transaction.
+- reader, watcher: read every partition from its start; committed records, or all records.
 
-All is told to a `harness.history.Recorder` as it happens. An outcome is FAIL only where the client
-knows that the transaction can never be committed.
+A `harness.history.Recorder` records each operation. An outcome is FAIL only if the client knows
+that the transaction can never commit.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _COMMIT_ATTEMPTS_MAX = 10
 _ABORT_SHARE = 0.2
 _ZOMBIE_SHARE = 0.05
 _SENDS_MAX = 60
-#: After how many of the sends the writer waits for all of them. The others are pipelined.
+#: After this many sends the writer waits for all of them. Sends in between are pipelined.
 _FLUSH_SHARE = 0.01
 _POLL_RECORDS_MAX = 60
 _POLL_SECONDS = 0.1
-#: What a client may be told while the broker is down or comes back.
+#: Errors that a client may get while the broker is down or restarts.
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -60,7 +60,7 @@ def partition_name(topic: str, partition: int) -> str:
 
 
 def all_partitions() -> list[TopicPartition]:
-    """Each at its start."""
+    """Return all partitions, each at its start."""
     return [
         TopicPartition(topic, number, 0)
         for topic, count in PARTITIONS.items()
@@ -96,7 +96,7 @@ def reader_settings(bootstrap: str, *, committed: bool) -> dict[str, Any]:
 
 
 def seen_in(messages: Sequence[Message]) -> dict[str, list[Seen]]:
-    """The records by partition; raises what a client must not be told."""
+    """Return the records by partition; raise errors that a client must not get."""
     seen: dict[str, list[Seen]] = defaultdict(list)
     for message in messages:
         error = message.error()
@@ -109,13 +109,13 @@ def seen_in(messages: Sequence[Message]) -> dict[str, list[Seen]]:
 
 
 def tell(error: KafkaException) -> None:
-    """Say on standard error why a transaction failed: its outcome alone does not."""
+    """Print the reason for a failed transaction to standard error."""
     sys.stderr.write(f"{error.args[0]!r}\n")
     sys.stderr.flush()
 
 
 class TransactionalProducer:
-    """A producer that is replaced by a new one of the same id when it can not go on."""
+    """A producer that is replaced by a new one with the same id after a fatal error."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self._settings = {
@@ -140,7 +140,7 @@ class TransactionalProducer:
     def transact(
         self, sends: Sequence[Send], chance: random.Random, consumer: Consumer | None = None
     ) -> tuple[Outcome, list[Step]]:
-        """One transaction; with the positions of `consumer`, if there is one."""
+        """Run one transaction, including the positions of `consumer` if there is one."""
         offsets: dict[str, int] = {}
         try:
             self._producer.begin_transaction()
@@ -148,7 +148,7 @@ class TransactionalProducer:
             if consumer is not None:
                 self._send_positions(consumer)
         except KafkaException as error:
-            # It was never asked to be committed.
+            # The client never sent a commit.
             tell(error)
             self._producer = self._open()
             outcome = Outcome.FAIL
@@ -199,7 +199,7 @@ class TransactionalProducer:
             self._producer = self._open()
 
     def _commit(self, producer: Producer) -> tuple[Outcome, bool]:
-        """The outcome, and whether the producer can go on."""
+        """Return the outcome, and whether the producer can continue."""
         for _ in range(_COMMIT_ATTEMPTS_MAX):
             try:
                 producer.commit_transaction(_CALL_SECONDS_MAX)
@@ -215,7 +215,7 @@ class TransactionalProducer:
 
 
 class Member:
-    """A consumer of the group, and what it was given to read."""
+    """A consumer of the group, and its assignment."""
 
     def __init__(self, bootstrap: str) -> None:
         self._moves: list[Step] = []
@@ -246,8 +246,8 @@ class Member:
         return taken
 
     def poll(self) -> list[Message] | None:
-        """Some records; None where the group moved partitions while they were gathered, so that
-        nobody knows any more whose they are."""
+        """Return some records; None if a rebalance happened while they were read, so that their
+        owner is unknown."""
         messages: list[Message] = []
         wait_seconds = _POLL_SECONDS
         while len(messages) < _POLL_RECORDS_MAX:
@@ -294,7 +294,7 @@ class Actor:
             self._move_until_given_up(producer)
 
     def _move_until_given_up(self, producer: TransactionalProducer) -> None:
-        """A transaction that is not committed leaves the consumer ahead: a new one starts anew."""
+        """Replace the consumer after a failed transaction, because its position is ahead."""
         member = Member(self._options.bootstrap)
         outcome = Outcome.OK
         while outcome is Outcome.OK:

@@ -1,4 +1,4 @@
-"""The processes of the random workload: started, killed, held up, and replaced."""
+"""The processes of the random workload: starting, killing, pausing and replacing them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OVERTIME_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 0.5
 
 @dataclass(slots=True)
 class Part:
-    """One running actor. `transactional_id` outlives it in the one who takes its part over."""
+    """One running actor. Its replacement uses the same `transactional_id`."""
 
     role: str
     transactional_id: str
@@ -36,7 +36,7 @@ class Part:
 
 
 class Cast:
-    """All actors of one run. Each writes `<name>.jsonl` in `folder`."""
+    """All actors of one run. Each writes its history to `<name>.jsonl` in `folder`."""
 
     def __init__(
         self,
@@ -88,21 +88,21 @@ class Cast:
         return [sys.executable, "-m", "transactions_clients.actor", role, *flags]
 
     def is_under_way(self) -> bool:
-        """Whether everybody has done something, and somebody has aborted a transaction."""
+        """Whether every actor has done something, and some actor has aborted a transaction."""
         self.check()
         written = [path.read_bytes() for path in self.histories()]
         everybody = len(written) == len(ROLES) and all(b'"type":"ok"' in each for each in written)
         return everybody and any(b'"type":"fail"' in each for each in written)
 
     def check_order(self) -> None:
-        """No producer may have been told that its records are out of order. Once something has
-        happened to brokers or clients, some may: a client that gave up one batch sends the next."""
+        """Check that no producer got an out-of-order error. After faults such errors are allowed: a
+        client that gave up on one batch sends the next."""
         for path in sorted(self._folder.glob("*.errors")):
             text = path.read_text(errors="replace")
             assert not _OUT_OF_ORDER.search(text), f"{path.stem}: {text[-3000:]}"
 
     def strike(self) -> str:
-        """Something happens to somebody; tells what."""
+        """Cause a random fault for a random actor; return its description."""
         event = self._chance.choices(
             ["broker", "kill", "replace", "hold up"], weights=[3, 3, 4, 1]
         )[0]
@@ -112,7 +112,7 @@ class Cast:
                 self._brokers.kill(node_id)
                 self._brokers.start(node_id)
             case "kill":
-                # Whatever it had open is for the coordinator to end, once its time is over.
+                # The coordinator aborts its open transaction after the timeout.
                 self._start(self._end_one().role)
             case "replace":
                 part = self._end_one()
@@ -128,13 +128,13 @@ class Cast:
         return part
 
     def _hold_up(self, part: Part) -> None:
-        """Longer than a transaction may take."""
+        """Pause an actor for longer than the transaction timeout."""
         os.kill(part.process.pid, signal.SIGSTOP)
         time.sleep(_OVERTIME_SECONDS)
         os.kill(part.process.pid, signal.SIGCONT)
 
     def check(self) -> None:
-        """Nobody may have ended by himself."""
+        """Check that no actor has exited by itself."""
         for part in self._parts:
             if part.process.poll() is not None:
                 text = part.errors.read_text(errors="replace")[-3000:]

@@ -26,7 +26,7 @@ from transactions_clients.stable import SETTINGS
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share brokers together. The others start their own."""
+    """Group the tests that share brokers. The others start their own."""
     for item in items:
         if item.path.is_relative_to(FOLDER) and "brokers" in getattr(item, "fixturenames", ()):
             assert isinstance(item, pytest.Function)
@@ -38,8 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def brokers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:
-    """Shared: whoever kills a broker starts it again. Topics, groups and ids have names of their
-    own in each test."""
+    """Start brokers that tests share: a test that kills a broker restarts it. Each test uses
+    its own topics, groups and ids."""
     with started(tmp_path_factory.mktemp("brokers"), request.param, SETTINGS) as running:
         yield running
         running.check_logs()
@@ -47,13 +47,14 @@ def brokers(
 
 @pytest.fixture(scope="session")
 def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the Java programs are, once one of them was asked for."""
+    """Return a function that compiles the Java programs once and returns their directory."""
     return tmp_path_factory.mktemp("classes")
 
 
 @pytest.fixture(scope="session")
 def program_named(java_classes: Path) -> Callable[[str], Program]:
-    """Finds a program. What needs Maven Central or npm is skipped where those can't be reached."""
+    """Return a function that finds a program. Programs that need Maven Central or npm are skipped
+    if those are unreachable."""
     programs = {
         "confluent": python_program("processors/confluent_processor.py"),
         "aiokafka": python_program("processors/aiokafka_processor.py"),
@@ -83,7 +84,7 @@ def program_named(java_classes: Path) -> Callable[[str], Program]:
 
 @pytest.fixture(scope="session")
 def franz_sender(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """The sender with franz-go; skips the test where Go or its modules can't be had."""
+    """Return the franz-go sender; skip the test if Go or its modules are missing."""
     source = FOLDER / "senders" / "franz"
     reason = unreachable_go(source)
     if reason is not None:

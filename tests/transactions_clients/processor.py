@@ -1,18 +1,17 @@
-"""A read-process-write program of any client, stopped at the points where killing it matters.
+"""A read-process-write program of any client that waits at the points where a kill matters.
 
-A processor reads the input topic in a group; for what one poll gives it, it writes the same values
-to the same partitions of the output topic and commits the positions, in one transaction. Keys say
-who wrote: `<attempt>.<number of the transaction>`.
+A processor reads the input topic in a group. For the records of one poll it writes the same values
+to the same partitions of the output topic and commits the positions, in one transaction. Keys
+identify the writer: `<attempt>.<number of the transaction>`.
 
 At each point it writes `<point> <number> <count of records>` and waits for a line:
 
     polled   the transaction has begun, nothing is sent
     sent     all records are acknowledged
     ready    so are the positions; EndTxn is next
-    ended    EndTxn is answered
+    ended    the response to EndTxn arrived
 
-It does not handle errors: it ends with them, and whoever comes after it begins where the last
-committed transaction ended.
+A processor exits on errors; the next one starts where the last committed transaction ended.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ POINT_SECONDS_MAX = 60.0
 
 
 class StuckError(AssertionError):
-    """A processor says nothing."""
+    """A processor is silent for too long."""
 
 
 class Reached(NamedTuple):
-    """Where a processor waits. `key` is that of the records of this transaction."""
+    """The point at which a processor waits. `key` is the key of the transaction's records."""
 
     point: str
     key: str
@@ -44,7 +43,7 @@ class Reached(NamedTuple):
 
 
 class Processor:
-    """One process, from its start to its death."""
+    """One processor process."""
 
     def __init__(
         self, program: Program, arguments: Sequence[str], attempt: int, folder: Path
@@ -71,11 +70,12 @@ class Processor:
         self._lines.put(b"")
 
     def has_news(self) -> bool:
-        """Whether `next_point` has an answer at once."""
+        """Whether `next_point` returns at once."""
         return not self._lines.empty()
 
     def next_point(self, seconds_max: float = POINT_SECONDS_MAX) -> Reached | None:
-        """Where it waits next; None if it has ended instead. StuckError if neither comes."""
+        """Return the next point; None if the process has exited. Raise StuckError after a
+        timeout."""
         try:
             line = self._lines.get(timeout=seconds_max)
         except queue.Empty:
@@ -98,7 +98,7 @@ class Processor:
             return
 
     def kill(self) -> None:
-        """`kill -9`, also of one that has ended already."""
+        """Kill the process with SIGKILL; it may have exited already."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

@@ -1,4 +1,4 @@
-"""How the client programs of these tests are run, and whether what they need is there."""
+"""The commands of the client programs, and checks for the tools that they need."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ REPOSITORY = FOLDER.parents[1]
 CACHE = REPOSITORY / ".cache"
 JARS = f"{CACHE / 'jars'}/*"
 JVM = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-#: Maven Central and npm may be out of reach; Debian's packages may not.
+#: Maven Central and npm may be unreachable; Debian's packages must be installed.
 MAY_BE_MISSING = frozenset({"jars", "kafkajs"})
 
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """`command` goes on with the program's arguments. `tools`: what must be there for it."""
+    """A program: its command, to which arguments are appended, and the tools that it needs."""
 
     command: Sequence[str]
     tools: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ def go_program(built: Path) -> Program:
 
 
 def unreachable_go(source: Path) -> str | None:
-    """Why a Go program can't be built here; None where Go and its modules are there."""
+    """Return why a Go program cannot be built; None if Go and its modules are installed."""
     if shutil.which("go") is None:
         return "Go is not installed"
     done = subprocess.run(
@@ -71,7 +71,7 @@ def compile_java(classes: Path) -> None:
 
 
 def missing_tool(program: Program) -> tuple[str, str] | None:
-    """The first tool that is not there, and why."""
+    """Return the first missing tool and the reason."""
     record = CACHE / "tools.json"
     if not record.exists():
         script = REPOSITORY / "scripts" / "setup-test-tools"

@@ -23,7 +23,7 @@ SECONDS_MAX = 240.0
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What one sender is told to do."""
+    """The arguments of one sender."""
 
     partitions: int
     transactions: int
@@ -42,7 +42,7 @@ class Sending:
         return [str(number) for number in numbers]
 
     def committed(self, partition: int) -> list[str]:
-        """What the values of a partition begin with, in order, without those that were aborted."""
+        """Return the prefixes of a partition's committed values, in order."""
         return [
             f"{transaction} {number}"
             for transaction in range(self.transactions)
@@ -54,7 +54,7 @@ class Sending:
 def run_sender(
     program: Program, bootstrap: str, transactional_id: str, topic: str, sending: Sending
 ) -> None:
-    """Return when all transactions have ended; fail with what the sender said otherwise."""
+    """Wait until all transactions have ended; fail with the sender's output otherwise."""
     done = subprocess.run(
         [*program.command, bootstrap, transactional_id, topic, *sending.arguments()],
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Brokers for transactions that end soon, and where their partitions are stable."""
+"""Brokers with short transaction timeouts, and the stable offsets of partitions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SETTINGS: dict[str, object] = {
 
 
 def stable_offset(client: RawClient, topic: str, partition: int = 0) -> int:
-    """The last stable offset, as committed readers are told it."""
+    """Return the last stable offset that read_committed consumers see."""
     wanted = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=LATEST)
     request = ListOffsetsRequest(
         isolation_level=READ_COMMITTED,
@@ -29,7 +29,7 @@ def stable_offset(client: RawClient, topic: str, partition: int = 0) -> int:
 
 
 def quiet_end(brokers: Brokers, topic: str, partition: int) -> int:
-    """The end of a partition, once no transaction is open there."""
+    """Wait until the partition has no open transaction; return its end offset."""
     found: list[int] = []
 
     def is_quiet() -> bool:

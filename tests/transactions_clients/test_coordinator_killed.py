@@ -1,10 +1,9 @@
-"""Read-process-write on three brokers while that which coordinates the transactions is killed: each
-input is in the output once.
+"""Read-process-write on three brokers while the transaction coordinator is killed.
 
-It may coordinate the processor's group as well. librdkafka 2.16 then can wait for ever in
-`send_offsets_to_transaction`, whatever timeout it was given: for a connection to a coordinator that
-the metadata no longer name (confluentinc/librdkafka, issues 5511 and 5456). So the processor has a
-supervisor, which replaces one that is silent for longer than any of its calls may take.
+Each input is in the output once. The killed broker may also coordinate the processor's group.
+librdkafka 2.16 can then wait for ever in `send_offsets_to_transaction`, in spite of its timeout,
+for a connection to a coordinator that is no longer in the metadata (confluentinc/librdkafka,
+issues 5511 and 5456). So a supervisor replaces a processor that is silent for too long.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from transactions_clients.test_read_process_write import check_output
 from transactions_clients.work import INPUT, OUTPUT, PARTITIONS, Work
 
 INPUTS_PER_ROUND = 120
-#: When the coordinator is killed; the processor goes on at the same time.
+#: The points at which the coordinator is killed; the processor continues at the same time.
 MOMENTS = ("sent", "ready")
 #: More than the 30 s that each of the processor's calls may take.
 PATIENCE_S = 40.0
@@ -43,7 +42,7 @@ def test_each_input_is_in_the_output_once(
                     work.go()
                 work.go()
                 killed = work.kill_broker()
-                # The others have to do without it.
+                # The other brokers must elect a new coordinator.
                 work.finish()
                 brokers.start(killed)
         finally:

@@ -1,8 +1,8 @@
-"""A producer dies in the middle of a transaction: readers of committed records wait for the abort
-that its timeout brings, no longer, and the lag they are shown is what they could have read.
+"""A producer dies in a transaction: read_committed consumers wait until its timeout aborts it.
 
-Nothing here measures time: what is checked is that nobody gets past the open transaction before the
-abort marker is in the log, and that everybody does after it.
+The lag that consumers see counts only readable records. The tests do not measure time: they check
+that no consumer passes the open transaction before the abort marker is in the log, and that all do
+after it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIMEOUT_MS = 3000
 UNSTUCK_SECONDS_MAX = 60.0
 ABORT = b"\x00\x00\x00\x00"
 
-#: Sends two records in a transaction, says so, and waits to be killed.
+#: Sends two records in a transaction, prints "sent", and waits to be killed.
 _DEAD = """
 import sys
 from confluent_kafka import Producer
@@ -49,7 +49,7 @@ sys.stdin.read()
 
 @pytest.fixture
 def topic(brokers: Brokers) -> str:
-    """One for each test; transactional ids and the group are named after it."""
+    """Create a topic for the test; transactional ids and the group are named after it."""
     name = f"events-{uuid4().hex}"
     brokers.create_topic(name)
     return name
@@ -77,7 +77,7 @@ def commit(brokers: Brokers, topic: str, name: str, *values: str) -> None:
 
 
 class Reader:
-    """Reads committed records from the start; keeps what librdkafka says of its lag."""
+    """Reads committed records from the start, and stores the lag that librdkafka reports."""
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
         self._topic = topic
@@ -124,7 +124,7 @@ def reader(brokers: Brokers, topic: str) -> Iterator[Reader]:
 
 
 def abort_time_ms(client: RawClient, topic: str) -> int | None:
-    """When the first abort marker was written; None while there is none."""
+    """Return the time of the first abort marker; None without one."""
     data = client.fetch(topic, 0).records or b""
     for position, header in scan(data):
         if header.is_control:
@@ -189,7 +189,7 @@ def test_the_lag_is_what_a_reader_has_not_read(
         reader.commit(1)
 
         def is_told_the_lag() -> bool:
-            # The last commit may have been answered before its marker was written.
+            # The response to the last commit may precede its marker.
             end = client.list_offset(topic, LATEST).offset
             return lag_of(brokers, topic) == end - 1
 

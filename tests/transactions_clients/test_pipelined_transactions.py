@@ -1,6 +1,7 @@
-"""Transactions of many records to many partitions, pipelined as each client does it by default:
-nothing happens to clients or brokers, so every transaction ends as the client asked, and committed
-readers see exactly the committed records, in the order of sending.
+"""Transactions of many records to many partitions, pipelined as each client does by default.
+
+There are no faults. So every transaction ends as requested, and read_committed consumers see
+exactly the committed records, in the order of sending.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def check_sender(brokers: Brokers, program: Program) -> None:
     brokers.create_topic(topic, SENDING.partitions)
     run_sender(program, brokers.bootstrap, f"id of {topic}", topic, SENDING)
     for partition in range(SENDING.partitions):
-        # The client may go on before the markers are written.
+        # The client may continue before the markers are written.
         quiet_end(brokers, topic, partition)
     found = read_committed(brokers.bootstrap, topic)
     for partition, values in enumerate(found):
@@ -52,7 +53,7 @@ def check_sender(brokers: Brokers, program: Program) -> None:
 
 
 def read_committed(bootstrap: str, topic: str) -> list[list[str]]:
-    """By partition: what the committed values begin with, in the order of their offsets."""
+    """Return the prefixes of the committed values per partition, in offset order."""
     consumer = Consumer(
         {**reader_settings(bootstrap, committed=True), "enable.partition.eof": True}
     )

@@ -1,8 +1,9 @@
-"""Random transactions over several partitions, with clients and broker killed: what they did and
-saw is written down and searched for anomalies.
+"""Random transactions over several partitions, while clients and the broker are killed.
+
+The clients record their operations, and a checker searches the histories for anomalies.
 
 TRANSACTION_SEED replays the choices of a run (not the processes' timing); TRANSACTION_ROUNDS sets
-the length of the long one. The histories stay in the test's folder.
+the length of the long run. The histories stay in the test's directory.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ ROUNDS_QUICK = 6
 ROUNDS_SOAK = int(os.environ.get("TRANSACTION_ROUNDS", "200"))
 START_SECONDS_MAX = 60.0
 LAST_READ_SECONDS_MAX = 60.0
-#: Transactions reach over several segments, and readers start in the middle of one.
+#: Small segments: transactions span several of them, and readers start within one.
 ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
 
 
@@ -76,7 +77,7 @@ def test_histories_of_random_transactions_are_sound(
 
 
 def read_to_the_end(brokers: Brokers, path: Path) -> None:
-    """Once every transaction is over, a reader takes each partition from its start to its end."""
+    """Read each partition from start to end once every transaction has ended."""
     for topic in PARTITIONS:
         brokers.wait_until_in_sync(topic)
     ends = {
@@ -123,7 +124,7 @@ def describe(history: list[Operation]) -> str:
 
 
 def assert_something_happened(history: list[Operation]) -> None:
-    """A run in which nothing was committed or aborted, moved or seen would prove nothing."""
+    """Check that the run had commits, aborts, moved records and reads."""
     transactions = [each for each in history if _is_transaction(each)]
     outcomes = {each.outcome for each in transactions}
     assert {Outcome.OK, Outcome.FAIL} <= outcomes

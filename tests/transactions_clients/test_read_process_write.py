@@ -1,5 +1,6 @@
-"""Read-process-write with unmodified clients, while processor and broker are killed: each input is
-in the output once, for whoever reads committed records; others see the aborted ones too.
+"""Read-process-write with unmodified clients, while the processor and the broker are killed.
+
+read_committed consumers see each input in the output once; others also see aborted records.
 
 PROCESS_SEED replays the choices of a run; PROCESS_ROUNDS sets the length of the long ones.
 """
@@ -30,7 +31,7 @@ ROUNDS_QUICK = 3
 ROUNDS_SOAK = int(os.environ.get("PROCESS_ROUNDS", "100"))
 INPUTS_PER_ROUND = 120
 COMMIT = b"\x00\x00\x00\x01"
-#: Client, and the transaction protocol that the broker offers: 2 is KIP-890's.
+#: The client, and the broker's transaction version (2 is KIP-890).
 CASES = [
     ("confluent", 2),
     ("java", 2),
@@ -38,14 +39,14 @@ CASES = [
     ("aiokafka", 2),
     ("kafkajs", 2),
 ]
-#: Left to the soak: `make test` runs the same client on other brokers, or with the other protocol.
+#: Only in the soak: `make test` runs the same client with other brokers or the other version.
 IN_SOAK = [("java", 1, 3), ("confluent", 2, 1), ("java", 2, 1), ("kafkajs", 2, 1)]
 #: librdkafka can wait for ever; `test_coordinator_killed` has a supervisor for that.
 WAITS_FOR_DEAD_GROUP_COORDINATOR = ("confluent",)
 
 
 def cases() -> Iterator[Any]:
-    """Every client on one broker and on three."""
+    """Return every client with one broker and with three."""
     for (client, version), count in itertools.product(CASES, (1, 3)):
         marks = (pytest.mark.soak,) if (client, version, count) in IN_SOAK else ()
         name = f"{client}-tv{version}-{COUNT_NAMES[count]}"
@@ -62,7 +63,7 @@ rounds = pytest.mark.parametrize(
 
 
 class Strike(NamedTuple):
-    """Who is killed, and when: at a point of the processor, or between two."""
+    """A kill: its victim and its time, at a point of the processor or between two."""
 
     victim: str
     moment: str
@@ -75,7 +76,8 @@ OPENING = (Strike("processor", "sent"), Strike("broker", IN_END_TXN), Strike("bo
 
 
 def strikes(rounds: int, chance: random.Random) -> Iterator[Strike]:
-    """The first few are the same in every run, so that the short ones have met each kind."""
+    """Choose the kills. The first few are the same in every run, so that short runs have each
+    kind."""
     yield from itertools.islice(OPENING, rounds)
     for _ in range(rounds - len(OPENING)):
         yield Strike(chance.choice(VICTIMS), chance.choice(MOMENTS))
@@ -84,7 +86,7 @@ def strikes(rounds: int, chance: random.Random) -> Iterator[Strike]:
 def run_round(
     brokers: Brokers, work: Work, strike: Strike, chance: random.Random, *, spares_group: bool
 ) -> None:
-    """Work goes on until what was chosen has happened, at the moment that was chosen."""
+    """Let the processor work until the kill has happened at its time."""
     work.add_inputs(INPUTS_PER_ROUND)
     is_under_way = strike.moment == IN_END_TXN
     point = "ready" if is_under_way else strike.moment
@@ -116,7 +118,7 @@ def check_output(work: Work, bootstrap: str) -> None:
 
 
 def epoch_rises(brokers: Brokers, partition: int) -> set[int]:
-    """By how much the epochs of commit markers are above those of the records they commit."""
+    """Return the differences between the epochs of commit markers and their records."""
     with brokers.leader(OUTPUT, partition) as client:
         return _epoch_rises(client, partition)
 
@@ -164,7 +166,7 @@ def test_each_input_is_in_the_output_once(
         finally:
             work.kill_processor()
         check_output(work, brokers.bootstrap)
-        # Only the second version of the protocol raises the epoch at each end.
+        # Only transaction version 2 raises the epoch at each end.
         expected = {1} if (client, version) == ("java", 2) else {0}
         assert set.union(*(epoch_rises(brokers, each) for each in range(PARTITIONS))) == expected
         report(f"{client}: {dict(events)}, {len(work.aborted)} transactions aborted in mid-flight")

@@ -1,7 +1,7 @@
-"""A topic of inputs, the processor at work on it, and the topic of outputs.
+"""An input topic, its processor, and the output topic.
 
-Owns the processes: a processor that died is replaced by the next that is needed. Decides nothing:
-who is killed and when is for the test to say.
+Owns the processes, and replaces a processor that died. The test decides which process is killed and
+when.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Place: TypeAlias = tuple[int, int]
 
 
 class Work:
-    """Inputs, the processor at work on them, and the ends it comes to.
+    """The inputs, the current processor, and the ends of earlier ones.
 
-    With `patience_s`, a processor that is silent for so long is killed and another takes its place;
-    without, that is a failure."""
+    With `patience_s`, a processor that is silent for that long is killed and replaced; without it,
+    the test fails."""
 
     def __init__(
         self, brokers: Brokers, program: Program, folder: Path, patience_s: float | None = None
@@ -46,7 +46,7 @@ class Work:
         self._processor: Processor | None = None
         self._producer = Producer(connection(brokers.bootstrap))
         self.inputs: list[list[str]] = [[] for _ in range(PARTITIONS)]
-        #: Keys of transactions whose processor died before EndTxn, with how much they had sent.
+        #: Keys of transactions whose processor died before EndTxn, with the number of sent records.
         self.aborted: dict[str, int] = {}
         self._broker_died = False
 
@@ -59,7 +59,7 @@ class Work:
         assert self._producer.flush(30) == 0
 
     def advance(self) -> Reached:
-        """The next point that a processor reaches: this one or, if it ended, another."""
+        """Return the next point of the processor, or of its replacement if it has exited."""
         while True:
             processor = self._employed()
             try:
@@ -74,7 +74,7 @@ class Work:
             self._dismiss(processor)
 
     def _dismiss(self, processor: Processor) -> None:
-        """One that has ended, which it may do when a broker died."""
+        """Handle a processor that has exited, which it may do after a broker died."""
         assert self._broker_died, f"it ended by itself: {processor.last_words()}"
         self.kill_processor()
 
@@ -96,7 +96,7 @@ class Work:
             self._broker_died = False
 
     def _replace_processor(self) -> None:
-        """As a supervisor does; the next one may still meet with what became of the broker."""
+        """Kill and replace the processor, as a supervisor does."""
         died = self._broker_died
         self.kill_processor()
         self._broker_died = died
@@ -116,7 +116,7 @@ class Work:
         return node_id
 
     def finish(self) -> None:
-        """Let it work in peace until all is done."""
+        """Let the processor work without faults until all inputs are processed."""
         wanted = sorted(value for values in self.inputs for value in values)
         heard_at = time.monotonic()
 

@@ -1,7 +1,7 @@
-"""A member that is aiokafka, which knows the classic protocol only.
+"""A member that uses aiokafka, which supports the classic protocol only.
 
-Its rebalances run beside whoever reads, and wait for the listener: the lock keeps them away from
-records that are being processed. Records may come before the listener is told whose they are.
+Rebalances run concurrently with the reader and wait for the listener. The lock keeps them from
+running while records are processed. Records may arrive before the listener's call.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Member(ConsumerRebalanceListener):
                 await self._is_assigned.wait()
                 async with self._lock:
                     await self._work(found)
-        # It does not tell its listener when it leaves.
+        # aiokafka does not call the listener when the consumer leaves.
         self._told.revoked(set(self._told.owned))
         await self._consumer.stop()
 

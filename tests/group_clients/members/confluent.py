@@ -1,4 +1,4 @@
-"""A member that is confluent-kafka, in either protocol."""
+"""A member that uses confluent-kafka, in either protocol."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Member:
         self._orders = orders
         self._told = Told()
         self._consumer = Consumer(settings_of(orders))
-        #: Records since the last commit, and where that commit is to be; a refused one is tried
-        #: again while it has the partition.
+        #: Records since the last commit, and the offsets to commit. A rejected commit is retried
+        #: while the member owns the partition.
         self._taken: list[Message] = []
         self._uncommitted: dict[int, int] = {}
 
@@ -75,7 +75,7 @@ class Member:
         self._told.processed(*place_of(message), message.value())
 
     def _finish(self) -> None:
-        """Commit what was processed, or commit and then process it."""
+        """Process and commit the records, in the order that the options say."""
         if not self._uncommitted:
             return
         taken, self._taken = self._taken, []

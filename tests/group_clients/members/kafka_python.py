@@ -1,4 +1,4 @@
-"""A member that is kafka-python, which knows the classic protocol only."""
+"""A member that uses kafka-python, which supports the classic protocol only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from telling import HOLD_POLL_SECONDS, Orders, Told
 
-#: A poll returns at once where there are records, and outlasts a rebalance otherwise. kafka-python
-#: 3.0 never takes up its assignment where a poll of the leader ends while its SyncGroup, which it
-#: sent because there are new partitions, has no response yet.
+#: Longer than a rebalance; a poll returns at once if there are records. kafka-python 3.0 never
+#: applies its assignment if a poll of the leader ends before the response to its SyncGroup.
 POLL_MS = 5000
 
 

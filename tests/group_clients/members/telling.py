@@ -1,7 +1,7 @@
-"""What the Python members share: their orders, and the lines in which they tell what they do.
+"""The options and the event lines that all Python members share.
 
-A member is started with one JSON argument, its orders, and writes the lines that `history` in the
-folder above describes. It ends well when it gets SIGTERM.
+A member is started with one JSON argument, its options, and writes the lines that
+`group_clients.history` describes. It shuts down on SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ POLL_SECONDS = 0.1
 
 
 class Orders:
-    """`commit` is "after" or "before": on which side of the processing. While the file `hold`
-    exists, the member stops between the two."""
+    """The options of a member. It commits "after" or "before" processing. While the file `hold`
+    exists, it waits between the two."""
 
     def __init__(self) -> None:
         given: dict[str, Any] = json.loads(sys.argv[1])
@@ -47,7 +47,7 @@ class Orders:
 
 
 class Told:
-    """Writes the lines. Knows what the member owns, so that nothing is given up twice."""
+    """Writes the lines, and tracks the owned partitions, so that none is revoked twice."""
 
     def __init__(self) -> None:
         self.owned: set[int] = set()
@@ -78,7 +78,7 @@ class Told:
         self._say("refused", reason=str(reason))
 
     def _note(self, partitions: Iterable[int], *, owned: bool) -> list[int]:
-        """Those of the partitions for which this is news."""
+        """Return the partitions whose ownership changes."""
         news = sorted(number for number in set(partitions) if (number in self.owned) != owned)
         self.owned.symmetric_difference_update(news)
         return news
@@ -87,6 +87,6 @@ class Told:
         if fields.get("partitions") == []:
             return
         line = {"event": event, "at": time.monotonic_ns(), **fields}
-        # One write a line: a member that is killed leaves whole lines, but perhaps for the last.
+        # One write per line, so that a kill can damage only the last line.
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()

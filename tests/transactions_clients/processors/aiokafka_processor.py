@@ -16,7 +16,7 @@ RECORDS_MAX = 200
 
 
 async def reach(point: str, number: int, count: int) -> None:
-    """Tell where we are, and go on when told to."""
+    """Print the point, and wait for a line."""
     sys.stdout.write(f"{point} {number} {count}\n")
     sys.stdout.flush()
     if not await asyncio.to_thread(sys.stdin.readline):
