@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -64,9 +63,6 @@ class CrampedFile:
         self._file.write(memoryview(data)[:granted], position)
         if granted < len(data):
             raise no_space()
-
-    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
-        self.write(b"".join(buffers), position)
 
 
 class CrampedDisk(UnsyncedDisk):

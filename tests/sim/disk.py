@@ -13,7 +13,6 @@ would have made the call, only that.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeAlias
@@ -207,9 +206,6 @@ class SimFile:
             raise
         inode.write(data, position)
         inode.modified_ms = self._disk.volume.clock.wall_ms()
-
-    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
-        self.write(b"".join(buffers), position)
 
     def pread(self, size: int, position: int) -> bytes:
         self._disk.check_readable(self._path)

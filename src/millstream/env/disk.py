@@ -5,14 +5,14 @@ this process at once and survives the process being killed. It survives the mach
 only after `File.sync` of that file returned, and a name (created, renamed, removed) only after
 `Disk.sync_dir` of its directory returned. `write_atomic` does all of that itself.
 
-All calls block. `write`, `writev` and `pread` of recent data are page-cache speed and are made on
+All calls block. `write` and `pread` of recent data are page-cache speed and are made on
 the event loop; `sync`, `write_atomic` and walks over many files belong in a thread.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -28,10 +28,6 @@ class File(Protocol):
     def write(self, data: Buffer, position: int) -> None:
         """Write all of `data` at `position`. On failure (disk full) raises OSError; bytes past
         `position` are then unspecified, and the caller truncates."""
-        ...
-
-    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
-        """Write the concatenation of `buffers` at `position`; failure as for `write`."""
         ...
 
     def pread(self, size: int, position: int) -> bytes:
@@ -118,11 +114,6 @@ class SystemFile:
         written = os.pwrite(self._fd, data, position)
         if written != len(data):
             self._write_rest(memoryview(data), written, position)
-
-    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
-        written = os.pwritev(self._fd, buffers, position)
-        if written != sum(map(len, buffers)):
-            self._write_rest(memoryview(b"".join(buffers)), written, position)
 
     def _write_rest(self, data: memoryview, written: int, position: int) -> None:
         while written < len(data):

@@ -63,9 +63,6 @@ class FaultyFile:
         self.disk.unsynced.add(str(self.path))
         self.file.write(data, position)
 
-    def writev(self, buffers: Sequence[Buffer], position: int) -> None:
-        self.write(b"".join(buffers), position)
-
     def truncate(self, size: int) -> None:
         self.disk.step()
         self.disk.unsynced.add(str(self.path))

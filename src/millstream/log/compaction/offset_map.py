@@ -66,11 +66,6 @@ class OffsetMap:
         return self.size >= self.capacity
 
     @property
-    def utilization(self) -> float:
-        """The filled share of the capacity, 0 to 1."""
-        return self.size / self.capacity
-
-    @property
     def memory_bytes(self) -> int:
         return len(self._table) * self._table.itemsize
 

@@ -308,10 +308,6 @@ class LogDirectory:
         self.deleted_paths.append(target)
         return target
 
-    def strays(self) -> list[Path]:
-        """Return the folders for which `log` was not called: their topics were deleted."""
-        return [self.storage.path / name for name in sorted(self._names)]
-
     def delete_strays(self) -> None:
         """Delete the folders for which `log` was not called. Call it once all logs are open.
 
