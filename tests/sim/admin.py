@@ -1,4 +1,4 @@
-"""A simulated operator: makes topics, moves replicas, asks for elections."""
+"""A simulated operator: creates topics, moves replicas, requests elections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sim.client import TOPIC, Client
 
 
 class Admin(Client):
-    """Changes may be refused or lost while faults are under way; that is noted, not repeated."""
+    """Changes may be rejected or lost during faults; that is recorded, not retried."""
 
     async def create_topic(self, assignments: list[list[int]], configs: dict[str, str]) -> None:
         rows = CreateTopicsRequest.Topic
@@ -33,7 +33,7 @@ class Admin(Client):
         assert row.error_code == 0, (row.error_code, row.error_message)
 
     async def reassign(self, topic: str, partition: int, replicas: list[int] | None) -> None:
-        """Move a partition; None takes a move back that is under way."""
+        """Start a reassignment; None cancels the one in progress."""
         rows = AlterPartitionReassignmentsRequest.Topic
         where = rows.Partition(partition_index=partition, replicas=replicas)
         request = AlterPartitionReassignmentsRequest(topics=[rows(name=topic, partitions=[where])])
@@ -48,7 +48,7 @@ class Admin(Client):
             self.note(f"moving {topic} {partition}: {[ErrorCode(code).name for code in codes]}")
 
     async def elect(self, topic: str, partition: int) -> None:
-        """Have the preferred replica lead."""
+        """Elect the preferred replica."""
         request = ElectLeadersRequest(
             topic_partitions=[ElectLeadersRequest.Topic(topic=topic, partitions=[partition])],
             timeout_ms=400,

@@ -50,7 +50,7 @@ def partition_name(partition: int) -> str:
 
 
 class Client:
-    """See the module's text."""
+    """One simulated client."""
 
     def __init__(self, cluster: Cluster, name: str, history: History) -> None:
         self._cluster = cluster
@@ -90,7 +90,7 @@ class Client:
         return await (await self.peer(address)).call(request, version, response, timeout_s)
 
     async def peer(self, address: _Address) -> Peer:
-        """The connection to a broker. Raises PeerError."""
+        """Return a connection to a broker. Raises PeerError."""
         peer = self._peers.get(address)
         if peer is None or peer.closed:
             peer = await Peer.connect(self._network, *address, self.name, TIMEOUT_S)
@@ -98,7 +98,7 @@ class Client:
         return peer
 
     async def call_any(self, request: Any, version: int, response: type[_Response]) -> _Response:
-        """Ask one broker after the other until one answers."""
+        """Send a request to one broker after the other until one responds."""
         while True:
             try:
                 address = self.random.choice(self._cluster.addresses)
@@ -111,7 +111,7 @@ class Client:
         await asyncio.sleep(low + (high - low) * self.random.random())
 
     def refused(self, what: str, code: int) -> None:
-        """Note an error, and one that can't be as a violation."""
+        """Record an error; an impossible one is a violation."""
         self.note(f"{what}: {ErrorCode(code).name}")
         if code in _IMPOSSIBLE:
             self.violated(f"{what} was answered {ErrorCode(code).name}")

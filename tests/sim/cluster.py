@@ -76,7 +76,7 @@ def _host(node_id: int) -> str:
 
 
 class SimServer(Server):
-    """A broker whose parts the simulator can look at."""
+    """A broker whose parts the simulator can inspect."""
 
     services: Services | None = None
 
@@ -122,7 +122,7 @@ class Machine:
         return volume
 
     def change_disk(self, volume: Volume | None = None) -> Volume:
-        """Give a dead machine another disk, by default an empty one; returns the one it had."""
+        """Give a dead machine another disk, by default an empty one; return the previous disk."""
         assert not self.is_alive
         before, self.volume = self.volume, volume or self._new_volume()
         return before
@@ -132,7 +132,7 @@ class Machine:
         return self.process is not None and not self.process.is_dead
 
     def start(self) -> None:
-        """Have a broker run here from now on."""
+        """Run a broker on this machine from now on."""
         self.is_wanted = True
         if self.is_alive:
             return
@@ -201,7 +201,7 @@ class Machine:
         self.start()
 
     def restart(self) -> None:
-        """Stop as an operator would, then start again."""
+        """Stop the broker cleanly, then start it again."""
         process, server = self.process, self.server
         if process is None or server is None or not self.is_ready or process.is_dead:
             return
@@ -242,6 +242,6 @@ class Cluster:
         return [(machine.host, PORT) for machine in self]
 
     def records(self) -> dict[str, PartitionRecord]:
-        """The truth about every partition, by its key."""
+        """Return the stored record of every partition, by key."""
         found = self.store.range(PARTITIONS)
         return {item.key: decode_partition(item.value) for item in found.items}

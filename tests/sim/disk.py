@@ -26,7 +26,7 @@ _SPACE_BYTES = 1 << 40
 
 
 class _Write(NamedTuple):
-    """Bytes at a position; None: the file was cut there."""
+    """Bytes at a position; None means that the file was truncated there."""
 
     position: int
     data: bytes | None
@@ -143,18 +143,18 @@ class Volume:
         self.read_errors: ReadErrors | None = None
 
     def prepare(self, name: str) -> None:
-        """Have a directory at the root from the start, as an operator makes it."""
+        """Create a directory at the root, as an operator does before the start."""
         self.root.entries[name] = _Directory()
         self.root.sync()
 
     def directories(self, name: str) -> list[str]:
-        """The directories in a directory at the root."""
+        """Return the directories in a directory at the root."""
         found = self.root.entries[name]
         assert isinstance(found, _Directory)
         return [each for each, entry in found.entries.items() if isinstance(entry, _Directory)]
 
     def delete(self, name: str, directory: str) -> None:
-        """Have somebody delete a directory in a directory at the root, durably."""
+        """Delete a directory in a directory at the root, durably."""
         found = self.root.entries[name]
         assert isinstance(found, _Directory)
         del found.entries[directory]
@@ -236,7 +236,7 @@ class SimFile:
 
 
 class SimDisk:
-    """A volume as one process has it: `env.disk.Disk`."""
+    """A process's view of a volume: `env.disk.Disk`."""
 
     __slots__ = ("_process", "volume")
 

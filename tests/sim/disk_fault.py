@@ -44,7 +44,7 @@ class DiskFaults:
         await asyncio.sleep(low_s + self._random.random() * (high_s - low_s))
 
     async def lose(self) -> None:
-        """A broker comes back with an empty disk."""
+        """Restart a broker with an empty disk."""
         await self._lose(self._target())
 
     async def _lose(self, machine: Machine) -> None:
@@ -82,7 +82,7 @@ class DiskFaults:
         await lost
 
     async def swap(self) -> None:
-        """A broker runs on another disk for a while, and then on its own again."""
+        """Run a broker on another disk for a while, and then on its own again."""
         await self._swap(self._target())
 
     async def swap_last(self) -> None:
@@ -127,12 +127,12 @@ class DiskFaults:
         machine.start()
 
     def _directory(self, machine: Machine) -> str:
-        """The id of the machine's data folder, as far as partitions name it."""
+        """Return the machine's directory id, as partition records have it."""
         names = [each.directory(machine.node_id) for each in self._cluster.records().values()]
         return next((name for name in names if name not in ("", LOST)), "")
 
     async def delete_log(self) -> None:
-        """Somebody deletes the folder of one log while the broker is down."""
+        """Delete the directory of one log while the broker is down."""
         machine = self._target()
         folders = [name for name in machine.volume.directories("data") if name in self._keys()]
         if not folders:
@@ -167,7 +167,7 @@ class DiskFaults:
         machine.impairments -= 1
 
     def _keys(self) -> dict[str, str]:
-        """The keys of all partitions' records, by the name of their folder."""
+        """Return the keys of all partition records, by the name of their log directory."""
         records: dict[str, PartitionRecord] = self._cluster.records()
         found: dict[str, str] = {}
         for item in self._cluster.store.range(TOPICS).items:

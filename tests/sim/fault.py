@@ -78,7 +78,7 @@ class Nemesis:
         }
 
     async def run(self) -> None:
-        """Do harm; returns when all of it is undone."""
+        """Inject faults; return when all of them are over."""
         count = self._random.choice((1, 2, 3, 3, 4, 4, 5, 6, 8))
         chosen = self._random.choices(list(self._faults), list(self._faults.values()), k=count)
         under_way = []
@@ -116,7 +116,7 @@ class Nemesis:
         self._cluster.loop.note(f"fault: {what}")
 
     async def _last(self, low_s: float = 0.05, high_s: float = 1.6) -> None:
-        """Short ones are as likely as long ones."""
+        """Return a random duration; short ones are as likely as long ones."""
         ratio = high_s / low_s
         await asyncio.sleep(low_s * ratio ** self._random.random())
 
@@ -139,7 +139,7 @@ class Nemesis:
     # What
 
     def _stop(self, machine: Machine) -> bool:
-        """Kill a broker if that is fair."""
+        """Kill a broker if the cluster must survive that."""
         if not self._monitor.may_leave(machine):
             return False
         self._note(f"kill {machine.host}")
@@ -311,7 +311,7 @@ class Nemesis:
                 self._cluster.store.revoke(lease)
 
     async def _repeat(self) -> None:
-        """Requests come a second time, soon or late, from a broker or a client."""
+        """Deliver requests of brokers or clients a second time, soon or late."""
         target = self._target()
         others = [machine.host for machine in self._cluster if machine is not target]
         source = self._random.choice(others + self._clients)
@@ -343,7 +343,7 @@ class Nemesis:
         await self._admin.process.spawn(self._admin.elect(topic, partition))
 
     def _partition(self) -> tuple[str, int]:
-        """Any partition of any topic."""
+        """Return a random partition of a random topic."""
         key = self._random.choice(list(self._cluster.records()))
         topic_id, _, partition = key.removeprefix(PARTITIONS).partition("/")
         for item in self._cluster.store.range(TOPICS).items:

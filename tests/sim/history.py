@@ -34,7 +34,7 @@ class _Commit:
 
 @dataclass(slots=True)
 class History:
-    """Filled by the clients while a run lasts."""
+    """The operations of one run, recorded by its clients."""
 
     #: The simulation's time.
     time: Callable[[], float]
@@ -51,7 +51,7 @@ class History:
         self.violations.append(what)
 
     def begin(self, process: str, planned: Sequence[Send] = ()) -> Pending:
-        """An operation begins; all that it may ever send is `planned`."""
+        """Record the start of an operation; `planned` is everything that it may send."""
         self._begun += 1
         pending = Pending(process, self._begun, self._now_ns(), list(planned))
         self._pending[pending.number] = pending
@@ -78,7 +78,7 @@ class History:
     # Committed offsets
 
     def committed(self, group: str, partition: int, offset: int) -> None:
-        """A group was told that its offset is kept."""
+        """Record that a group's offset commit was acknowledged."""
         self._commits.setdefault((group, partition), []).append(_Commit(self.time(), offset))
 
     def check_fetched(
@@ -94,7 +94,7 @@ class History:
             )
 
     def check(self) -> list[str]:
-        """All that is wrong with the run."""
+        """Return all violations of the run."""
         unknown = [
             Operation(each.process, each.number, Outcome.INFO, each.begin_ns, None, [*each.planned])
             for each in self._pending.values()

@@ -78,7 +78,7 @@ class Monitor:
     # The store
 
     async def watch_store(self) -> None:
-        """Look at every change that is ever made of a partition's record."""
+        """Check every change of a partition's record."""
         connection = self._cluster.store.connect()
         async for found in connection.watch(PARTITIONS, 1):
             for event in found.events:
@@ -189,7 +189,7 @@ class Monitor:
     def stopped(
         self, machine: Machine, *, lost_power: bool = False, lost_disk: bool = False
     ) -> None:
-        """Take note of an unclean stop."""
+        """Record an unclean stop."""
         for key in self._cluster.records():
             suspect = self._suspects.setdefault((key, machine.node_id), _Suspect())
             suspect.starts = machine.starts
@@ -205,7 +205,7 @@ class Monitor:
         )
 
     def disk_returned(self, machine: Machine, directory: str) -> None:
-        """Take note that a machine has the disk again that it had lost, in place of another."""
+        """Record that a machine has the disk again that it had lost."""
         for key, record in self._cluster.records().items():
             suspect = self._suspects.get((key, machine.node_id))
             if suspect is not None:
@@ -277,7 +277,7 @@ def _is_elsewhere(record: PartitionRecord, machine: Machine, directory: str) -> 
 
 
 def partitions_of(machine: Machine) -> list[Partition]:
-    """All of a machine's replicas."""
+    """Return all replicas of a machine."""
     assert machine.server is not None
     services = machine.server.services
     return [] if services is None else list(services.replicas)

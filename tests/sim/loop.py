@@ -32,11 +32,11 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class StuckError(Exception):
-    """Nothing is left that could ever run, or time no longer passes."""
+    """Nothing is left to run, or time no longer advances."""
 
 
 class Trace:
-    """A digest of all that happened, to compare runs by; with `lines` also the text."""
+    """A digest of all events, for comparing runs; with `lines` also their text."""
 
     __slots__ = ("digest", "lines")
 
@@ -52,7 +52,7 @@ class Trace:
 
 
 class Process:
-    """One process: it runs, is held up for any number of reasons at once, or is dead."""
+    """One process: running, blocked for one or more reasons, or dead."""
 
     __slots__ = ("_holds", "_kept", "_loop", "_thread_s", "context", "is_dead", "name")
 
@@ -104,7 +104,7 @@ class Process:
             self._loop.call_later(seconds, self.release, context=self._loop.outside)
 
     def run_as_thread(self, work: Callable[[], _T]) -> tuple[_T, float]:
-        """Do the work of a thread; also returns how long it blocked."""
+        """Run the work of a thread; return its result and how long it blocked."""
         before, self._thread_s = self._thread_s, 0.0
         try:
             return work(), self._thread_s
@@ -144,7 +144,7 @@ def _nothing() -> None:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """See the module's text. Errors that nobody handled are collected in `errors`."""
+    """An event loop on virtual time. It collects unhandled errors in `errors`."""
 
     def __init__(self, trace: Trace | None = None) -> None:
         super().__init__()

@@ -59,7 +59,7 @@ class RefusedError(Exception):
 
 
 class Member(Reader):
-    """See the module's text."""
+    """One member of a group."""
 
     def __init__(
         self, cluster: Cluster, number: int, partitions: Sequence[int], history: History
@@ -152,7 +152,7 @@ class Member(Reader):
         self.history.end(self.history.begin(self.name), Outcome.OK, [Assign(names)])
 
     async def committed(self, partitions: list[int]) -> dict[int, int]:
-        """Where the group is; -1 where it has committed nothing."""
+        """Return the group's committed offsets; -1 without a commit."""
         if not partitions:
             return {}
         rows = OffsetFetchRequest.Group
@@ -168,7 +168,7 @@ class Member(Reader):
     # Being one
 
     async def _poll(self) -> None:
-        """Read and commit once, or say that it is still there."""
+        """Read and commit once, or send a heartbeat."""
         for partition, position in list(self._positions.items()):
             fetched = await self.fetch(partition, position, _FETCH_MS)
             if fetched is not None and fetched.position > position:

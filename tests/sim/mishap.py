@@ -45,7 +45,7 @@ class Mishaps:
         self._count = random.choice((0, 0, 0, 0, 1, 1, 2, 3))
 
     def __bool__(self) -> bool:
-        """Whether the seed has any."""
+        """Whether the seed injects any."""
         return self._count > 0
 
     async def run(self) -> None:

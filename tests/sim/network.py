@@ -51,7 +51,7 @@ class _Host:
 
 
 class Wire:
-    """All hosts and what is between them."""
+    """All hosts and the links between them."""
 
     def __init__(self, loop: VirtualLoop, random: Random) -> None:
         self.loop = loop
@@ -75,7 +75,7 @@ class Wire:
     # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing pass that way any more."""
+        """Drop all traffic in one direction between two hosts."""
         if (source, target) not in self.cuts:
             since = self.cuts[source, target] = self.loop.time()
             self.loop.call_later(RESET_S, self._give_up, source, target, since)
@@ -165,7 +165,7 @@ class Wire:
 
 
 class _Sink(asyncio.BufferedProtocol):
-    """Throws away what it gets."""
+    """Discards what it receives."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(4096)
@@ -205,7 +205,7 @@ class SimListener:
 
 
 class SimNetwork:
-    """The network as one process has it: `env.network.Network`."""
+    """A process's view of the network: `env.network.Network`."""
 
     def __init__(self, wire: Wire, host: str, process: Process) -> None:
         self._wire = wire
@@ -358,7 +358,7 @@ class SimTransport(asyncio.Transport):
         self.peer.fail(TimeoutError("no acknowledgement"))
 
     def _take(self) -> None:
-        """The program takes what has arrived."""
+        """Deliver received data to the program."""
         while self._arrived and not self.is_lost and self._protocol is not None:
             item = self._arrived[0]
             if isinstance(item, bytes):
@@ -420,7 +420,7 @@ class SimTransport(asyncio.Transport):
             self._wire.loop.call_soon(self._lose, None, context=self.process.context)
 
     def fail(self, error: Exception) -> None:
-        """The system gives the connection up."""
+        """Abort the connection: the system's retries have expired."""
         if not self.is_lost:
             self._wire.loop.call_soon(self._lose, error, context=self.process.context)
 

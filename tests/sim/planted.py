@@ -31,7 +31,7 @@ from millstream.replication.partition import Partition
 
 
 def truncate_by_high_watermark() -> None:
-    """A follower of a new leader cuts its log at its own high watermark, as before KIP-101."""
+    """A follower truncates its log to its own high watermark, as before KIP-101."""
     become = Partition.apply_state
 
     def cut(self: Partition, state: PartitionRecord, high_watermark: int) -> None:
@@ -44,7 +44,7 @@ def truncate_by_high_watermark() -> None:
 
 
 def acknowledge_early() -> None:
-    """A leader acknowledges what it has itself, whatever the others have."""
+    """A leader acknowledges batches that only it has."""
     is_acknowledged = Partition.is_acknowledged
 
     def is_here(self: Partition, offset: int, *, acks_all: bool) -> bool:
@@ -54,7 +54,7 @@ def acknowledge_early() -> None:
 
 
 def accept_stale_leader() -> None:
-    """The store takes a change of the ISR from a leader that was deposed without knowing it."""
+    """The store accepts an ISR change of a deposed leader."""
 
     async def replace(catalog: Catalog, update: PartitionUpdate) -> PartitionRecord:
         record = update.record
@@ -76,7 +76,7 @@ def accept_stale_leader() -> None:
 
 
 def expand_early() -> None:
-    """A replica joins the ISR for what a fetch will bring it, not for what the next one shows."""
+    """A replica joins the ISR because of records that it has not confirmed by its next fetch."""
 
     def is_in_sync(follower: FollowerState, leader: LeaderView) -> bool:
         if follower.log_end_offset < 0:
@@ -97,7 +97,7 @@ def expand_early() -> None:
 
 
 def lose_epoch_at_roll() -> None:
-    """A new segment begins without the epoch that is under way: it seems to start there."""
+    """A new segment starts without the present leader epoch, which then seems to start there."""
     roll = PartitionLog.roll
 
     def forget(self: PartitionLog) -> Segment:
