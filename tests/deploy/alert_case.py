@@ -16,9 +16,9 @@ _JUMP_MINUTES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Replaces the values of a metric, in all rows or in those with `labels`.
+    """New values of a metric, in the first row with `labels` or in all of them (`is_for_all`).
 
-    `new` is a row that a broker shows only after its first event."""
+    `is_new` adds a row that a broker has only after the first event."""
 
     metric: str
     values: str
@@ -47,7 +47,7 @@ def _new(name: str, values: str, **labels: str) -> Change:
     return Change(f"millstream_{name}", values, labels, is_new=True)
 
 
-#: Changes in healthy brokers that a single scrape does not show.
+#: Changes over time in healthy brokers, which a single scrape does not have.
 HEALTHY: Final = (_all("lag_rounds_total", "0+4"),)
 
 _SLOW: Final = "+Inf"

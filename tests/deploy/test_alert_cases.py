@@ -105,7 +105,7 @@ def metrics(cluster: ProcessCluster) -> Metrics:
             and not any(behind)
         )
 
-    wait_until(is_shown, "the group, the letters and the replicas")
+    wait_until(is_shown, "the metrics of the group, the dead letters and the replicas")
     return scrape(cluster)
 
 
@@ -124,11 +124,11 @@ def changed(rows: Sequence[Row], changes: Sequence[Change]) -> dict[str, str]:
             if row.metric == change.metric and change.labels.items() <= dict(row.labels).items()
         ]
         if change.is_new:
-            assert not matching, f"{change} is there already"
+            assert not matching, f"{change} exists already"
             matching = [
                 Row.of(change.metric, {**change.labels, "instance": "b1", "job": "millstream"}, 0)
             ]
-        assert matching, f"no broker shows {change}"
+        assert matching, f"no broker has {change}"
         for row in matching if change.is_for_all else matching[:1]:
             found[row.name] = series(change.values)
     return found
@@ -163,7 +163,7 @@ def test_every_alert_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("alert", CASES)
-def test_an_alert_fires_for_what_it_is_about_and_not_for_healthy_brokers(
+def test_an_alert_fires_in_its_cases_and_not_for_healthy_brokers(
     alert: str, metrics: Metrics, tmp_path: Path
 ) -> None:
     rule = rules()[alert]
@@ -180,7 +180,7 @@ def test_an_alert_fires_for_what_it_is_about_and_not_for_healthy_brokers(
     promtool_test(tmp_path, rule, tests)
 
 
-def test_dead_letters_are_counted_once_however_many_replicas_there_are(
+def test_dead_letters_are_counted_once_with_several_replicas(
     cluster: ProcessCluster, metrics: Metrics, tmp_path: Path
 ) -> None:
     def ends() -> dict[str, float]:
@@ -194,7 +194,8 @@ def test_dead_letters_are_counted_once_however_many_replicas_there_are(
     assert len(before) == 3
     Readers(cluster.bootstrap).produce(LETTERS, 0, 4, 1)
     wait_until(
-        lambda: ends() == {name: value + 4 for name, value in before.items()}, "the replicas"
+        lambda: ends() == {name: value + 4 for name, value in before.items()},
+        "the replicas to have the dead letters",
     )
     values = {name: series(f"{value:g}|{ends()[name]:g}") for name, value in before.items()}
     rule = rules()["MillstreamDeadLetters"]

@@ -38,7 +38,7 @@ def test_prometheus_accepts_the_rules() -> None:
 
 
 def moving(name: str, value: float, **labels: str) -> list[dict[str, str]]:
-    """Return a gauge of the group `g`, shown by three brokers in turn."""
+    """Return the series of a gauge of the group `g` that three brokers export in turn."""
     series = []
     for turn in range(3):
         names = {"group": "g", "instance": f"b{turn}", "job": "millstream", **labels}
@@ -70,7 +70,7 @@ def texts_of(rule: dict[str, Any], value: str) -> dict[str, str]:
         ("MillstreamGroupLagUnknown", {"lag_unknown_partitions": 2}, "2"),
     ],
 )
-def test_an_alert_outlives_moves_of_the_coordinator(
+def test_an_alert_keeps_firing_while_the_coordinator_moves(
     tmp_path: Path, alert: str, gauges: dict[str, float], value: str
 ) -> None:
     (rule,) = [
@@ -116,7 +116,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProcessCluster
 
 
 def impatient_rules(folder: Path) -> Path:
-    """Return the shipped rules without their waiting times."""
+    """Write the shipped rules without their `for` durations; return the file."""
     document = yaml.safe_load(RULES.read_text())
     for group in document["groups"]:
         for rule in group["rules"]:
@@ -161,8 +161,11 @@ def test_alerts_fire_for_each_partition(cluster: ProcessCluster, tmp_path: Path)
             "MillstreamDataLossAhead",
             "MillstreamGroupDeserted",
         )
-        wait_until(lambda: are_told(*of_all), "an alert for each group")
+        wait_until(lambda: are_told(*of_all), "an alert to fire for each group")
         assert groups("MillstreamGroupLagUnknown") == []
         cluster[3].kill()
-        wait_until(lambda: are_told("MillstreamGroupLagUnknown"), "the partitions without leader")
+        wait_until(
+            lambda: are_told("MillstreamGroupLagUnknown"),
+            "the alert on partitions without a leader",
+        )
         assert are_told(*of_all)

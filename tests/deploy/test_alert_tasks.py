@@ -13,7 +13,7 @@ RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 ALERT = "MillstreamTaskFailures"
 
 
-def test_a_task_that_fails_is_told_also_if_it_was_never_seen_before(tmp_path: Path) -> None:
+def test_the_alert_fires_for_a_failed_task_with_and_without_earlier_samples(tmp_path: Path) -> None:
     require_prometheus()
 
     def series(task: str, values: str) -> dict[str, str]:

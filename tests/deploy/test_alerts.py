@@ -38,7 +38,7 @@ each_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["aler
 
 @pytest.fixture(scope="module")
 def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, str]]]:
-    """Return the labels of all samples by name, of a broker with a group that lags."""
+    """Return the labels of all samples by metric, from a broker with a group that lags."""
     settings = {"metrics.lag.interval.ms": 50, "max.connections": 1000}
     with BrokerProcess(tmp_path_factory.mktemp("alerts"), settings) as broker:
         with RawClient(broker.host, broker.port) as client:
@@ -77,7 +77,7 @@ def test_the_file_has_the_shape_of_prometheus_rules() -> None:
 
 
 @each_rule
-def test_a_rule_has_all_it_needs(rule: dict[str, Any]) -> None:
+def test_a_rule_has_all_required_fields(rule: dict[str, Any]) -> None:
     assert set(rule) <= {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
     assert re.fullmatch(r"Millstream\w+", rule["alert"])
     assert rule["labels"]["severity"] in ("warning", "critical")
@@ -86,7 +86,7 @@ def test_a_rule_has_all_it_needs(rule: dict[str, Any]) -> None:
     expression = rule["expr"]
     for opening, closing in ("()", "{}", "[]"):
         assert expression.count(opening) == expression.count(closing)
-    assert re.search(r"[<>]|==", expression), "an alert compares"
+    assert re.search(r"[<>]|==", expression), "the expression has no comparison"
 
 
 @each_rule
@@ -103,7 +103,7 @@ def test_every_metric_and_label_exists(
 
 
 @each_rule
-def test_texts_speak_of_labels_that_are_there(
+def test_annotations_use_existing_labels(
     rule: dict[str, Any], samples: dict[str, list[dict[str, str]]]
 ) -> None:
     present = set(_OWN_LABELS)
@@ -114,8 +114,7 @@ def test_texts_speak_of_labels_that_are_there(
             label = re.match(r"\s*\$labels\.(\w+)\s*\Z", template)
             value = re.match(r"\s*\$value(?:\s*\|\s*humanize\w*)?\s*\Z", template)
             assert label or value, template
-            # The reasons of rejected connections appear with the first rejection.
-            # The same holds for followers and for brokers that are being decommissioned.
+            # These labels appear only with the first rejected connection, follower or decommission.
             assert label is None or label[1] in present | {"reason", "follower", "broker"}
 
 

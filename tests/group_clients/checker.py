@@ -34,7 +34,7 @@ from typing import TypeAlias
 
 from group_clients.history import Commit, End, History, Ownership
 
-#: Per partition: the values in the order of their offsets.
+#: The values of each partition, in offset order.
 Ledger: TypeAlias = Mapping[int, Sequence[str]]
 
 
@@ -82,7 +82,7 @@ def _check_missing(
     processed = {each.offset for owner in owners for each in owner.processed}
     missing = [offset for offset in range(len(written)) if offset not in processed]
     if missing:
-        yield f"missing: nobody processed {len(missing)} of {partition}, from {missing[0]} on"
+        yield f"missing: {len(missing)} records of {partition} not processed, first {missing[0]}"
 
 
 def _check_order(owners: Sequence[Ownership]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _check_start(
         if first.offset not in {0} | asked:
             yield (
                 f"start: {owner.member} began at {partition}:{first.offset},"
-                " which nobody had committed"
+                " which no member had committed"
             )
         for each in commits:
             if _is_answered_by(each, owner.start_at) and each.offsets[partition] > first.offset:
@@ -132,7 +132,7 @@ def _check_shared(owners: Sequence[Ownership], members: Mapping[str, History]) -
             ):
                 yield (
                     f"shared: {later.member} was assigned {owner.partition}, which"
-                    f" {owner.member} still had"
+                    f" {owner.member} still owned"
                 )
 
 
@@ -143,8 +143,8 @@ def _check_fenced(
         before = [each for each in owners if each.start_at < commit.sent_at]
         if commit.is_acknowledged and before and before[-1].member != commit.member:
             yield (
-                f"fenced: {commit.member} could commit {partition}:{commit.offsets[partition]},"
-                f" which had gone to {before[-1].member}"
+                f"fenced: {commit.member} committed {partition}:{commit.offsets[partition]}"
+                f" after the partition was assigned to {before[-1].member}"
             )
 
 

@@ -28,7 +28,9 @@ def start_of(tmp_path: Path, command_of: Callable[[Client], list[str]]) -> Calla
 
 @pytest.fixture(scope="session")
 def command_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Client], list[str]]:
-    """Return the command of a client's member; skip or fail the test if a tool is missing."""
+    """Return a function that maps a client to the command of its member.
+
+    The function skips or fails the test if a tool is missing."""
     record = CACHE / "tools.json"
     if not record.exists():
         setup = CACHE.parent / "scripts" / "setup-test-tools"

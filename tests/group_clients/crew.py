@@ -159,13 +159,13 @@ class Crew:
             commits = member.history.commits
             return len(commits) > count and commits[count].answered_at is not None
 
-        wait_until(is_answered, f"the commit of {member.name} to be answered", 90)
+        wait_until(is_answered, f"the response to the commit of {member.name}", 90)
         commit = member.history.commits[count]
-        assert commit.is_refused, f"{member.name} was fenced and could commit {commit.offsets}"
+        assert commit.is_refused, f"{member.name} committed {commit.offsets} though it was fenced"
         after = self.committed()
         moved_back = {number: at for number, at in before.items() if after[number] < at}
-        assert not moved_back, f"a refused commit moved {moved_back} to {after}"
-        report(f"{member.name} was refused: {commit.reason}")
+        assert not moved_back, f"a rejected commit moved {moved_back} to {after}"
+        report(f"the commit of {member.name} was rejected: {commit.reason}")
         self.settle()
 
     def pause_one(self) -> None:
@@ -225,7 +225,7 @@ class Crew:
             return not behind
 
         try:
-            wait_until(is_done, "everything to be committed", self.plan.settle_seconds_max)
+            wait_until(is_done, "all records to be committed", self.plan.settle_seconds_max)
         except AssertionError as error:
             owners = {member.name: sorted(member.owned & behind.keys()) for member in self.members}
             error.add_note(f"behind (committed, end): {behind}; owners: {owners}")

@@ -59,7 +59,7 @@ class Feed:
             found = self._producer.list_topics(self._topic, timeout=60).topics[self._topic]
             return len(found.partitions) >= partitions
 
-        wait_until(is_known, f"{partitions} partitions")
+        wait_until(is_known, f"{partitions} partitions in the metadata")
         self._partitions = partitions
 
     def ledger(self) -> dict[int, list[str]]:
@@ -68,7 +68,7 @@ class Feed:
         found: dict[int, list[str]] = {}
         for (partition, offset), value in sorted(self._acknowledged.items()):
             values = found.setdefault(partition, [])
-            assert offset == len(values), f"offset {len(values)} of {partition} is nobody's"
+            assert offset == len(values), f"no record has offset {len(values)} of {partition}"
             values.append(value)
         for partition, values in found.items():
             expected = [_value_of(partition, number) for number in range(len(values))]

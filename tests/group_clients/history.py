@@ -1,7 +1,7 @@
 """The history of one group member, read from the lines that its program writes.
 
-One JSON object a line, with `event` and `at` (nanoseconds of the machine's monotonic clock, which
-all the members' languages can read):
+Each line is a JSON object with `event` and `at`. `at` is in nanoseconds of the machine's monotonic
+clock, which programs in all the languages can read:
 
     assigned    partitions   the member owns these partitions from now on, besides its others
     revoked     partitions   the member stops owning these partitions now
@@ -155,12 +155,12 @@ class History:
                 commit.answered_at, commit.is_refused = at, True
                 commit.reason = told["reason"]
             case unknown:
-                raise ValueError(f"{self.member} told of {unknown!r}")
+                raise ValueError(f"{self.member} reported an unknown event {unknown!r}")
 
     def _begin(self, partitions: list[int], at: int) -> None:
         for number in partitions:
             if number in self._owned:
-                self.contradictions.append(f"{self.member} was assigned {number} twice")
+                self.contradictions.append(f"{self.member} was assigned partition {number} twice")
             ownership = Ownership(self.member, number, at)
             self._owned[number] = ownership
             self.ownerships.append(ownership)
@@ -169,7 +169,9 @@ class History:
         for number in partitions:
             ownership = self._owned.pop(number, None)
             if ownership is None:
-                self.contradictions.append(f"{self.member} gave up {number}, which it did not own")
+                self.contradictions.append(
+                    f"{self.member} gave up partition {number}, which it did not own"
+                )
             else:
                 ownership.end_at, ownership.end = at, end
 

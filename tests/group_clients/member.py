@@ -39,7 +39,7 @@ class Client:
     needs: Sequence[str] = ()
 
     def command(self, built: Path) -> list[str]:
-        """Return all clients; `built` is the directory of the compiled Java program."""
+        """Return the command of a member; `built` is the directory of the compiled Java program."""
         path = str(FOLDER / "members" / self.program)
         if self.program.endswith(".py"):
             return [sys.executable, path]
@@ -141,7 +141,9 @@ class Member:
         if newline:
             self.history.read(whole.split("\n"))
         if not self._has_ended and self._process.poll() is not None:
-            raise AssertionError(f"{self.name} ended with {self._process.returncode}: {self._said}")
+            raise AssertionError(
+                f"{self.name} exited with {self._process.returncode}: {self._said}"
+            )
 
     @property
     def _said(self) -> str:
@@ -165,8 +167,8 @@ class Member:
     def wait_for_end(self) -> None:
         code = self._process.wait(END_SECONDS_MAX)
         self.read()
-        # A JVM that is asked to end says so in its code.
-        assert code in (0, 128 + signal.SIGTERM), f"{self.name} ended with {code}: {self._said}"
+        # A JVM that gets SIGTERM has the signal in its exit code.
+        assert code in (0, 128 + signal.SIGTERM), f"{self.name} exited with {code}: {self._said}"
         self._lines.close()
 
     def end(self) -> None:

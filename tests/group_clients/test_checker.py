@@ -33,7 +33,7 @@ def history(member: str, *told: tuple[int, str] | tuple[int, str, object]) -> Hi
 
 
 def whole(member: str, start_at: int, first: int, end: int) -> History:
-    """Return the rows of a member that gets the partition, processes `[first, end)` and commits."""
+    """Return a member that gets the partition, processes `[first, end)` and commits."""
     work = [(start_at + 1, "processed", offset) for offset in range(first, end)]
     return history(
         member,
@@ -48,7 +48,7 @@ def kinds(*histories: History) -> set[str]:
     return {each.partition(":")[0] for each in violations(LEDGER, histories)}
 
 
-def test_a_hand_over_and_a_replay_after_a_crash_are_fine() -> None:
+def test_a_crash_and_a_takeover_are_no_violation() -> None:
     first = history(
         "first",
         (1, "assigned", [0]),
@@ -62,10 +62,10 @@ def test_a_hand_over_and_a_replay_after_a_crash_are_fine() -> None:
     )
     first.killed(9)
     assert kinds(first, whole("second", 20, 2, 6)) == set(), "the last commit may be lost"
-    assert kinds(first, whole("second", 20, 4, 6)) == set(), "or it may have come through"
+    assert kinds(first, whole("second", 20, 4, 6)) == set(), "or it may have arrived"
 
 
-def test_a_paused_member_may_go_on_until_it_learns() -> None:
+def test_a_paused_member_may_continue_until_its_commit_is_rejected() -> None:
     sleeper = history(
         "sleeper",
         (1, "assigned", [0]),
@@ -80,11 +80,11 @@ def test_a_paused_member_may_go_on_until_it_learns() -> None:
     assert kinds(sleeper, whole("other", 10, 0, 6)) == set()
 
 
-def test_a_record_that_nobody_processed_is_missing() -> None:
+def test_a_record_that_no_member_processed_is_missing() -> None:
     assert kinds(whole("one", 1, 0, 5)) == {"missing"}
 
 
-def test_other_content_than_was_written() -> None:
+def test_a_value_that_differs_from_the_written_one() -> None:
     one = whole("one", 1, 0, 6)
     one.ownerships[0].processed[3].value = "b 9"
     assert kinds(one) == {"content"}
@@ -101,14 +101,14 @@ def test_a_gap_is_out_of_order() -> None:
     assert kinds(history("one", (1, "assigned", [0]), *told)) == {"order", "missing"}
 
 
-def test_a_start_below_what_was_committed() -> None:
+def test_a_start_below_the_committed_offset() -> None:
     first = whole("first", 1, 0, 4)
     first.killed(10)
     # The commit is not lower than the other's, so only the start is wrong.
     assert kinds(first, whole("second", 20, 2, 6)) == {"start"}
 
 
-def test_a_start_where_nobody_committed() -> None:
+def test_a_start_at_an_offset_that_no_member_committed() -> None:
     first = whole("first", 1, 0, 4)
     first.killed(10)
     third = history("third", (40, "assigned", [0]), (41, "processed", 5))
@@ -155,5 +155,5 @@ def test_a_commit_that_goes_back() -> None:
         [(1, "assigned", [0]), (2, "revoked", [0]), (3, "processed", 0)],
     ],
 )
-def test_what_contradicts_itself(told: list[tuple[int, str, object]]) -> None:
+def test_events_that_contradict_each_other(told: list[tuple[int, str, object]]) -> None:
     assert "unowned" in kinds(history("one", *told))

@@ -1,4 +1,4 @@
-"""A crash on the wrong side of the commit: at-least-once processes again, at-most-once loses.
+"""A crash between processing and commit: at least once repeats records, at most once loses them.
 
 One member is killed between processing and committing; another one gets its partitions.
 """
@@ -80,7 +80,7 @@ def crash_in_between(
             history = victim.history
             return history.committed == half and history.processed_count == RECORDS // 2
 
-        wait_until(is_half_done, "the first half", 90)
+        wait_until(is_half_done, "the first half to be committed", 90)
         victim.ask_to_hold()
         produce(brokers, topic, RECORDS // 2, RECORDS)
         victim.wait_for_hold()
@@ -98,33 +98,33 @@ def crash_in_between(
     return victim.history, heir.history
 
 
-def test_at_least_once_processes_again_what_was_not_committed(
+def test_at_least_once_processes_uncommitted_records_again(
     brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
     victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "after")
     processed = values(victim, heir)
-    assert processed.keys() == set(range(RECORDS)), "something was lost"
+    assert processed.keys() == set(range(RECORDS)), "records were lost"
     twice = {number for number, times in processed.items() if times > 1}
     committed = victim.committed
-    assert twice, "the crash came too late to be one between the steps"
+    assert twice, "the member was not killed between its two steps"
     assert twice == {
         number
         for number in values(victim)
         if number // PARTITIONS >= committed[number % PARTITIONS]
-    }, "exactly what was processed and not committed comes again"
+    }, "exactly the processed, uncommitted records are processed again"
 
 
-def test_at_most_once_never_sees_again_what_was_committed(
+def test_at_most_once_never_processes_a_committed_record_again(
     brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
     victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "before")
     processed = values(victim, heir)
-    assert set(processed.values()) == {1}, "something came twice"
+    assert set(processed.values()) == {1}, "records were processed twice"
     lost = set(range(RECORDS)) - processed.keys()
     committed = victim.committed
-    assert lost, "the crash came too late to be one between the steps"
+    assert lost, "the member was not killed between its two steps"
     assert lost == {
         number
         for number in range(RECORDS)
         if number not in values(victim) and number // PARTITIONS < committed[number % PARTITIONS]
-    }, "exactly what was committed and not processed is lost"
+    }, "exactly the committed, unprocessed records are lost"

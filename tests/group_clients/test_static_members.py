@@ -40,7 +40,9 @@ SETTINGS = {
 
 
 def generation_of(client: RawClient, group: str) -> int:
-    """Return the generation of a classic group from its last record: no API shows it."""
+    """Return the generation of a classic group from its last record.
+
+    No request returns the generation to a client that is not a member."""
     partition = partition_of(group, OFFSETS_PARTITIONS)
     found = []
     for record in client.read_all(OFFSETS_TOPIC, partition):
@@ -64,7 +66,7 @@ def epoch_of(client: RawClient, group: str) -> int:
         found[:] = [told.group_epoch, told.assignment_epoch, *members]
         return len(set(found)) == 1
 
-    wait_until(is_even, "all members to be in the same epoch")
+    wait_until(is_even, "all members to reach the group's epoch")
     return found[0]
 
 
@@ -102,13 +104,15 @@ def roll(
             wait_for_part(heir)
             assert heir.owned == parts[place]
             assert moves_of(heir) == PART
-            assert [moves_of(member) for member in others] == moves, "others had to move"
+            assert [moves_of(member) for member in others] == moves, (
+                "partitions of other members moved"
+            )
         assert [member.owned for member in members] == parts
         assert epoch(client, group) == before
 
 
 def wait_for_part(member: Member) -> None:
-    wait_until(lambda: len(member.owned) == PART, f"{member.name} to have its part", 60)
+    wait_until(lambda: len(member.owned) == PART, f"{member.name} to own {PART} partitions", 60)
 
 
 def moves_of(member: Member) -> int:
@@ -138,7 +142,7 @@ def brokers(
         pytest.param(8, "java-consumer", marks=pytest.mark.soak),
     ],
 )
-def test_a_rolling_restart_moves_nothing(
+def test_a_rolling_restart_moves_no_partition(
     brokers: Brokers, start_of: Callable[[str], Start], count: int, name: str
 ) -> None:
     start = start_of(name)

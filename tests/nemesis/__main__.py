@@ -1,4 +1,4 @@
-"""Runs the nemesis, or a rolling restart, on a cluster of processes: `python -m nemesis --help`.
+"""Run the nemesis, or a rolling restart, on a cluster of processes: `python -m nemesis --help`.
 
 Must be started in namespaces of its own (see `enclosure`). Prints its progress; the report goes to
 `report.json` in the folder. Exit code 1 means a violation.
@@ -19,11 +19,13 @@ from nemesis.run import Run
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="nemesis", description=__doc__)
-    parser.add_argument("folder", type=Path, help="for data, logs and the report; has to be empty")
+    parser.add_argument("folder", type=Path, help="empty folder for data, logs and the report")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--whole-s-max", type=float, default=30.0, help="time to become whole")
-    parser.add_argument("--roll", type=int, help="instead: restart each broker, so many times")
+    parser.add_argument(
+        "--whole-s-max", type=float, default=30.0, help="time for the cluster to become healthy"
+    )
+    parser.add_argument("--roll", type=int, help="instead of faults: number of rolling restarts")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     run = Run(options.folder, options.seed, lambda line: print(line, flush=True))
@@ -35,7 +37,7 @@ def main() -> int:
     print(
         f"seed {report.seed}: {report.acknowledged} records acknowledged, {report.processed}"
         f" processed, longest gap"
-        f" {report.gap_s_max} s, whole after {report.recoveries_s} s, {len(report.errors)} errors"
+        f" {report.gap_s_max} s, healthy after {report.recoveries_s} s, {len(report.errors)} errors"
     )
     for error in report.errors[:20]:
         print(f"  error: {error}")

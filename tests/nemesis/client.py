@@ -43,7 +43,7 @@ def name_of(topic: str, partition: int) -> str:
 
 
 class Client(threading.Thread):
-    """Runs `work` on a thread; an exception there is a violation and does not end the run."""
+    """Runs `work` on a thread. An exception there is a violation and does not end the run."""
 
     def __init__(self, name: str, evidence: Evidence) -> None:
         super().__init__(name=name, daemon=True)
@@ -84,7 +84,7 @@ class Writer(Client):
         self._pause_s = pause_s
         self._unsent = 0
         self.acknowledged: list[Send] = []
-        #: By partition: the offset after the last record that was read.
+        #: By partition: the offset after the last acknowledged record.
         self._ends = [0] * partitions
         self.gap_s_max = 0.0
         self._acknowledged_at = 0.0
@@ -111,7 +111,9 @@ class Writer(Client):
             self.told.wait(self._pause_s)
         left = self._producer.flush(FLUSH_S_MAX)
         if left:
-            self.evidence.violations.append(f"{self.name}: {left} records never settled")
+            self.evidence.violations.append(
+                f"{self.name}: {left} records were neither acknowledged nor failed"
+            )
 
     def _send(self, number: int) -> None:
         partition = number % self._partitions
@@ -140,8 +142,10 @@ class Writer(Client):
         )
 
     def _offset_of(self, message: Message) -> int | None:
-        """Return the offset of a record, or None if it is unknown. For a duplicate batch whose
-        offset the broker no longer knows (DUPLICATE_SEQUENCE_NUMBER), librdkafka counts from -1."""
+        """Return the offset of a record, or None if it is unknown.
+
+        For a duplicate batch whose offset the broker no longer knows (DUPLICATE_SEQUENCE_NUMBER),
+        librdkafka counts from -1."""
         partition, offset = message.partition(), message.offset()
         if offset is None or offset < _BATCH_MAX <= self._ends[partition]:
             return None
@@ -308,7 +312,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) ->
     unread = dict(ends)
     deadline = time.monotonic() + seconds_max
     while unread:
-        assert time.monotonic() < deadline, f"{topic} can't be read to its end: {unread}"
+        assert time.monotonic() < deadline, f"{topic} was not read to its end: {unread}"
         message = consumer.poll(1.0)
         if message is None:
             continue
@@ -317,7 +321,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) ->
             record = Seen(message.offset(), message.value().decode())
             seen[name_of(topic, number)].append(record)
         elif error.code() != KafkaError._PARTITION_EOF:
-            raise AssertionError(f"{topic} can't be read: {error}")
+            raise AssertionError(f"reading {topic} failed: {error}")
         elif message.offset() >= unread.get(number, 0):
             unread.pop(number, None)
     consumer.close()

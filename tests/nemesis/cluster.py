@@ -55,7 +55,7 @@ class Cluster:
     def start(self, topics: dict[str, int]) -> None:
         for node in self.nodes:
             node.start(wait=False)
-        await_true(self._has_all_brokers, "all brokers to be there", START_S_MAX)
+        await_true(self._has_all_brokers, "all brokers to be in the metadata", START_S_MAX)
         made = self.admin.create_topics(
             [NewTopic(topic, count) for topic, count in topics.items()], operation_timeout=60
         )
@@ -79,29 +79,33 @@ class Cluster:
         """Return why the cluster is not healthy; empty if it is."""
         ended = [node.name for node in self.nodes if node.has_exited()]
         if ended:
-            return f"{', '.join(ended)} ended by itself"
+            return f"{', '.join(ended)} exited unexpectedly"
         sick = [member.name for member in self.members if not member.is_ready()]
         if sick:
-            return f"{', '.join(sick)} of etcd not healthy"
+            return f"etcd members not healthy: {', '.join(sick)}"
         metadata = self._metadata()
         if metadata is None:
-            return "nobody answers"
+            return "no broker responds"
         if len(metadata.brokers) < SIZE:
-            return f"only brokers {sorted(metadata.brokers)}"
+            return f"only brokers {sorted(metadata.brokers)} are in the metadata"
         lacking = [
             f"{topic.topic}-{partition.id} (leader {partition.leader}, ISR {partition.isrs})"
             for topic in metadata.topics.values()
             for partition in topic.partitions.values()
             if partition.leader < 0 or len(partition.isrs) < SIZE
         ]
-        return f"{len(lacking)} partitions not whole: {', '.join(lacking[:4])}" if lacking else ""
+        return (
+            f"{len(lacking)} partitions without a full ISR: {', '.join(lacking[:4])}"
+            if lacking
+            else ""
+        )
 
     def await_whole(self, seconds_max: float) -> float:
         """Wait until the cluster is healthy; return the seconds, or raise AssertionError."""
         begin = time.monotonic()
         while trouble := self.trouble():
             waited = time.monotonic() - begin
-            assert waited < seconds_max, f"not whole after {waited:.0f} s: {trouble}"
+            assert waited < seconds_max, f"not healthy after {waited:.0f} s: {trouble}"
             time.sleep(_LOOK_S)
         return time.monotonic() - begin
 

@@ -36,10 +36,10 @@ def obstacle() -> str:
     """Return why this machine cannot create the namespaces; empty if it can."""
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
-        return f"no {' and '.join(missing)} here"
+        return f"{' and '.join(missing)} not installed"
     trial = subprocess.run(
         enclosed(["sh", "-c", _TRIAL]), capture_output=True, text=True, timeout=60, check=False
     )
     if trial.returncode == 0:
         return ""
-    return f"namespaces can't be made here: {' '.join(trial.stderr.split())}"
+    return f"namespaces cannot be created here: {' '.join(trial.stderr.split())}"

@@ -32,7 +32,7 @@ class CommitEvent(NamedTuple):
 
 
 class Evidence:
-    """Many threads add to it; each addition is atomic."""
+    """The recorded operations of all clients. Many threads add to it; each addition is atomic."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []
@@ -59,7 +59,7 @@ class Evidence:
 
 
 def disordered(operations: Iterable[Operation]) -> Iterator[str]:
-    """Return records of a producer that are not in the order in which they were sent."""
+    """Return records of a producer that are not stored in the order in which they were sent."""
     last: dict[tuple[str, str], tuple[int, str]] = {}
     for operation in sorted(operations, key=lambda each: each.begin_ns):
         for send in operation.sends():
@@ -75,8 +75,7 @@ def disordered(operations: Iterable[Operation]) -> Iterator[str]:
 
 
 def moved_back(events: Iterable[CommitEvent]) -> Iterator[str]:
-    """Return events whose offset is lower than that of an event which had ended before they
-    began."""
+    """Return events with a lower offset than an event that ended before they began."""
     by_place: dict[tuple[str, str], list[CommitEvent]] = defaultdict(list)
     for event in events:
         by_place[event.group, event.partition].append(event)

@@ -74,16 +74,20 @@ def restart_alone(cluster: Cluster, broker: BrokerNode) -> Fault:
 
 def deafen(cluster: Cluster, node: Node) -> Fault:
     pairs = [(other, node) for other in cluster.nodes if other is not node]
-    return cut(cluster, pairs, f"{node.name} hears nobody")
+    return cut(cluster, pairs, f"{node.name} receives no packets")
 
 
 def silence(cluster: Cluster, node: Node) -> Fault:
     pairs = [(node, other) for other in cluster.nodes if other is not node]
-    return cut(cluster, pairs, f"{node.name} is heard by nobody")
+    return cut(cluster, pairs, f"packets from {node.name} are dropped")
 
 
 def part(cluster: Cluster, one: Node, other: Node) -> Fault:
-    return cut(cluster, [(one, other), (other, one)], f"{one.name} and {other.name} parted")
+    return cut(
+        cluster,
+        [(one, other), (other, one)],
+        f"{one.name} and {other.name} cut off from each other",
+    )
 
 
 def fill(broker: BrokerNode) -> Fault:

@@ -3,7 +3,7 @@
 Owns the namespaces and the routes between them. The router is the namespace of this process (see
 `enclosure`), so everything ends with the process. A cut makes the router drop packets in one
 direction between two nodes silently: no process gets an error. Processes in the router's namespace
-(the clients) reach every node, whatever is cut.
+(the clients) reach every node regardless of cuts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def _ip(*words: str) -> None:
 
 
 class Network:
-    """Nodes by name."""
+    """The nodes, by name, and the cuts between them."""
 
     def __init__(self) -> None:
         self.addresses: dict[str, str] = {}
         self._cuts: set[tuple[str, str]] = set()
-        # The names of namespaces are files there, which other processes must not see.
+        # Namespace names are files in /run, which other processes must not see.
         subprocess.run(["mount", "-t", "tmpfs", "none", "/run"], check=True)
         (_IPV4 / "ip_forward").write_text("1")
         # A cut in one direction must not affect the other.
@@ -35,7 +35,7 @@ class Network:
         _ip("link", "set", "lo", "up")
 
     def add(self, name: str) -> str:
-        """Make a node, and return its address."""
+        """Create a node, and return its address."""
         address = f"10.77.0.{len(self.addresses) + 2}"
         cable = f"v-{name}"
         _ip("netns", "add", name)

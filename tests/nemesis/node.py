@@ -1,6 +1,6 @@
 """The processes under attack: etcd members and brokers, each on its own node of the network.
 
-A broker has a small disk of its own that can be filled, and a wall clock that can be set wrong.
+A broker has its own small disk, which a fault can fill, and a wall clock, which a fault can shift.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HTTP_PORT = 9644
 ETCD_PORT = 2379
 ETCD_PEER_PORT = 2380
 _DISK_BYTES = 192 * 1024 * 1024
-#: Moves the wall clock alone: leases and timers use the monotonic clock.
+#: Shifts the wall clock only: leases and timers use the monotonic clock.
 _FAKETIME = ("libfaketime.so.1", "libfaketimeMT.so.1")
 
 
@@ -76,7 +76,7 @@ class BrokerNode(BrokerServer):
         }
 
     def set_clock(self, seconds: int) -> None:
-        """Set the broker's wall clock wrong by so many seconds."""
+        """Shift the broker's wall clock by this many seconds."""
         changed = self._clock.with_suffix(".new")
         changed.write_text(f"{seconds:+d}")
         changed.replace(self._clock)

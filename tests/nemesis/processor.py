@@ -27,7 +27,7 @@ _START_S_MAX = 120.0
 
 
 #: When it sends offsets, librdkafka (2.16 at least) waits for ever for a coordinator that has left
-#: the metadata, unless one of its connections changes state. Idle connections are closed for that.
+#: the metadata, unless one of its connections changes state. Closing idle connections causes that.
 _RESTLESS = {
     "connections.max.idle.ms": 2000,
     "topic.metadata.refresh.interval.ms": 1000,
@@ -51,7 +51,7 @@ class Processor(Client):
         self._input = inputs
         self._output = outputs
         self._attempts = 0
-        #: Read for the next transaction: partition, offset and value.
+        #: Records for the next transaction: partition, offset and value.
         self._found: list[tuple[int, int, str]] = []
         self._consumer: Consumer
         self._producer: Producer
@@ -121,7 +121,7 @@ class Processor(Client):
         try:
             outcome = self._transact(read)
         finally:
-            # The outcome of the transaction stays unknown.
+            # If `_transact` raised, the outcome is unknown.
             self.evidence.add(self.name, outcome, begin_ns, steps)
         if outcome is not Outcome.OK:
             self._rewind()

@@ -52,7 +52,7 @@ class Report:
 
 
 class Run:
-    """Data and logs go to `folder`, progress messages to `say`."""
+    """A cluster and its clients. Data and logs go to `folder`, progress messages to `say`."""
 
     def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
         self._say = say
@@ -108,8 +108,7 @@ class Run:
         faults: list[fault.Fault] = []
         for kind in kinds:
             if faults and kind.name.startswith(("kill", "pause", "fill", "isolate-pair")):
-                # With a fault in progress, the second one targets no process, which could be
-                # stopped.
+                # A second fault must not act on a process: the first one may have stopped it.
                 continue
             faults.append(kind.strike(self._cluster, self._random))
             self._tell(f"{kind.name}: {faults[-1].what}")
@@ -127,7 +126,7 @@ class Run:
             self._tell(str(error))
             took_s = whole_s_max
         else:
-            self._tell(f"whole after {took_s:.1f} s")
+            self._tell(f"healthy after {took_s:.1f} s")
         self.report.recoveries_s.append(round(took_s, 1))
         return took_s
 
@@ -140,7 +139,7 @@ class Run:
                 self._tell(f"SIGTERM to {broker.name}")
                 code = broker.stop(STOP_S_MAX)
                 if code != 0:
-                    self.report.violations.append(f"{broker.name} ended with code {code}")
+                    self.report.violations.append(f"{broker.name} exited with code {code}")
                 self._await_progress()
                 broker.start(wait=False)
                 self._tell(f"{broker.name} started")
@@ -166,7 +165,7 @@ class Run:
             }
             return moved and wanted <= recent
 
-        await_true(have_moved, "producers and groups to get on", CATCH_UP_S_MAX)
+        await_true(have_moved, "producers and groups to make progress", CATCH_UP_S_MAX)
 
     # Clients
 
@@ -207,7 +206,7 @@ class Run:
         for client in clients:
             client.join(max(0.0, deadline - time.monotonic()))
             if client.is_alive():
-                self.report.violations.append(f"{client.name} does not come to an end")
+                self.report.violations.append(f"{client.name} did not finish")
                 faulthandler.dump_traceback()
 
     def _read_back(self, topic: str) -> Poll:

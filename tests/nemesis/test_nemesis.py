@@ -1,8 +1,7 @@
-"""Three brokers and three etcd members under attack, and restarted one by one, under load.
+"""Three brokers and three etcd members under load, with faults or a rolling restart.
 
 `run` describes a run and its checks. A failure leaves the run's folder with the logs of all
-processes, and names the seed. The seed repeats the order of the faults; on real processes it
-repeats nothing else.
+processes, and prints the seed. The seed replays the order of the faults, but not the timing.
 """
 
 from __future__ import annotations
@@ -62,14 +61,14 @@ def test_a_rolling_restart_is_not_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_nothing_is_lost_under_attack(tmp_path: Path) -> None:
+def test_no_record_is_lost_under_faults(tmp_path: Path) -> None:
     report = run(tmp_path, "--minutes", "3", "--whole-s-max", str(_WHOLE_S_MAX), minutes=4)
     assert report["acknowledged"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_nothing_is_lost_in_a_long_attack(tmp_path: Path) -> None:
+def test_no_record_is_lost_in_a_long_run(tmp_path: Path) -> None:
     minutes = float(os.environ.get("NEMESIS_MINUTES", "20"))
     report = run(tmp_path, "--minutes", str(minutes), minutes=minutes)
     assert report["acknowledged"] > 0

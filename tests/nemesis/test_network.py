@@ -60,7 +60,7 @@ hears("two", "outside")
 """
 
 
-def test_a_cut_loses_what_is_sent_in_one_direction() -> None:
+def test_a_cut_drops_packets_in_one_direction() -> None:
     if reason := obstacle():
         pytest.skip(reason)
     process = subprocess.run(

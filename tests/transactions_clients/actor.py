@@ -38,7 +38,7 @@ _COMMIT_ATTEMPTS_MAX = 10
 _ABORT_SHARE = 0.2
 _ZOMBIE_SHARE = 0.05
 _SENDS_MAX = 60
-#: After this many sends the writer waits for all of them. Sends in between are pipelined.
+#: Share of sends after which the writer flushes. The other sends are pipelined.
 _FLUSH_SHARE = 0.01
 _POLL_RECORDS_MAX = 60
 _POLL_SECONDS = 0.1
@@ -75,8 +75,8 @@ def connection(bootstrap: str) -> dict[str, Any]:
         "reconnect.backoff.max.ms": 100,
         "retry.backoff.ms": 10,
         "retry.backoff.max.ms": 100,
-        # librdkafka 2.16 forgets its brokers when all are down, but not that one of them was the
-        # coordinator of a group: offsets are then never sent to any.
+        # When all brokers are down, librdkafka 2.16 forgets them, but keeps the old coordinator of
+        # a group: it then never sends offsets.
         "metadata.recovery.strategy": "none",
         "log_level": 0,
         "error_cb": lambda _error: None,
@@ -88,7 +88,7 @@ def reader_settings(bootstrap: str, *, committed: bool) -> dict[str, Any]:
         **connection(bootstrap),
         "group.id": "none",
         "enable.auto.commit": False,
-        # A reader that is told that its position is gone has found lost records.
+        # A position that is out of range means that records were lost.
         "auto.offset.reset": "error",
         "fetch.wait.max.ms": 50,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
@@ -135,7 +135,7 @@ class TransactionalProducer:
                     producer = Producer(self._settings)
             else:
                 return producer
-        raise TimeoutError("the broker gives out no producer id")
+        raise TimeoutError("init_transactions did not succeed")
 
     def transact(
         self, sends: Sequence[Send], chance: random.Random, consumer: Consumer | None = None
@@ -183,7 +183,7 @@ class TransactionalProducer:
         if drawn < _ABORT_SHARE + _ZOMBIE_SHARE:
             zombie, self._producer = self._producer, self._open()
             outcome, _ = self._commit(zombie)
-            # The successor has ended the transaction; it was not yet to be committed then.
+            # The new producer has aborted the transaction before the commit was requested.
             return Outcome.FAIL if outcome is Outcome.INFO else outcome
         outcome, is_usable = self._commit(self._producer)
         if not is_usable:
@@ -191,7 +191,7 @@ class TransactionalProducer:
         return outcome
 
     def _abort(self) -> None:
-        # Records that were never sent make librdkafka fail the next transaction as well.
+        # Unsent records make librdkafka fail the next transaction as well.
         self._producer.flush(_CALL_SECONDS_MAX)
         try:
             self._producer.abort_transaction(_CALL_SECONDS_MAX)
@@ -294,7 +294,9 @@ class Actor:
             self._move_until_given_up(producer)
 
     def _move_until_given_up(self, producer: TransactionalProducer) -> None:
-        """Replace the consumer after a failed transaction, because its position is ahead."""
+        """Move records until a transaction is not committed or a rebalance interrupts a poll.
+
+        The position of the consumer is then ahead of the committed offset, so it is replaced."""
         member = Member(self._options.bootstrap)
         outcome = Outcome.OK
         while outcome is Outcome.OK:

@@ -20,14 +20,14 @@ from transactions_clients.program import Program
 
 TESTS = Path(__file__).resolve().parent.parent
 ROLES = ("writer", "writer", "java writer", "mover", "mover", "reader", "watcher")
-#: In librdkafka's words, and in Java's.
+#: The error as librdkafka and as Java print it.
 _OUT_OF_ORDER = re.compile("OUT_OF_ORDER_SEQUENCE_NUMBER|OutOfOrderSequence")
 _OVERTIME_SECONDS = TRANSACTION_TIMEOUT_MS / 1000 + 0.5
 
 
 @dataclass(slots=True)
 class Part:
-    """One running actor. Its replacement uses the same `transactional_id`."""
+    """One running actor. A replacement may use the same `transactional_id`."""
 
     role: str
     transactional_id: str
@@ -102,7 +102,7 @@ class Cast:
             assert not _OUT_OF_ORDER.search(text), f"{path.stem}: {text[-3000:]}"
 
     def strike(self) -> str:
-        """Cause a random fault for a random actor; return its description."""
+        """Inject a random fault into a random broker or actor; return its name."""
         event = self._chance.choices(
             ["broker", "kill", "replace", "hold up"], weights=[3, 3, 4, 1]
         )[0]
@@ -138,7 +138,7 @@ class Cast:
         for part in self._parts:
             if part.process.poll() is not None:
                 text = part.errors.read_text(errors="replace")[-3000:]
-                raise AssertionError(f"a {part.role} ended: {text}")
+                raise AssertionError(f"a {part.role} exited: {text}")
 
     def kill_all(self) -> None:
         while self._parts:

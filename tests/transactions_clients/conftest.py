@@ -1,4 +1,4 @@
-"""Client programs by name, compiled where they have to be; brokers for tests that share them."""
+"""Fixtures: client programs by name, compiled if necessary, and brokers that tests share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from transactions_clients.program import (
 from transactions_clients.stable import SETTINGS
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Group the tests that share brokers. The others start their own."""
     for item in items:
@@ -47,7 +47,7 @@ def brokers(
 
 @pytest.fixture(scope="session")
 def java_classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a function that compiles the Java programs once and returns their directory."""
+    """The directory of the compiled Java programs; empty until a test needs one."""
     return tmp_path_factory.mktemp("classes")
 
 
@@ -96,7 +96,7 @@ def franz_sender(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.fixture(scope="session")
 def java_writer(java_classes: Path, program_named: Callable[[str], Program]) -> Program | None:
-    """None where Kafka's jars could not be fetched: others can do its work."""
+    """The Java writer, or None without Kafka's jars: a Python writer then takes its role."""
     missing = missing_tool(java_program("Writer", java_classes))
     if missing is not None and missing[0] in MAY_BE_MISSING:
         return None

@@ -79,7 +79,7 @@ class Processor:
         try:
             line = self._lines.get(timeout=seconds_max)
         except queue.Empty:
-            where = f"stuck after {self._last}" if self._last else "stuck before it got anywhere"
+            where = f"stuck after {self._last}" if self._last else "stuck before its first point"
             raise StuckError(f"the processor is {where}: {self.last_words()}") from None
         if not line:
             return None
@@ -94,7 +94,7 @@ class Processor:
             self._process.stdin.write(b"go\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            # It ended while it waited: `next_point` will tell.
+            # The processor exited while it waited; `next_point` returns None.
             return
 
     def kill(self) -> None:
@@ -107,7 +107,7 @@ class Processor:
             try:
                 stream.close()
             except BrokenPipeError:
-                # What it was told last was never read.
+                # The process did not read the last line.
                 continue
 
     def last_words(self) -> str:

@@ -30,24 +30,24 @@ class Program:
 
 
 def python_program(path: str) -> Program:
-    """`path` is relative to this folder."""
+    """Return the Python program at `path`, relative to this folder."""
     return Program([sys.executable, str(FOLDER / path)])
 
 
 def java_program(name: str, classes: Path) -> Program:
-    """Of a class that `compile_java` has put into `classes`."""
+    """Return the program of a class that `compile_java` compiled into `classes`."""
     return Program([*JVM, "-cp", f"{classes}:{JARS}", name], ("java", "jars"))
 
 
 def node_program(path: str) -> Program:
-    """`path` is relative to this folder."""
+    """Return the Node program at `path`, relative to this folder."""
     environment = {"NODE_PATH": str(CACHE / "node" / "node_modules")}
     command = ["node", str(FOLDER / path)]
     return Program(command, ("node", "kafkajs"), environment)
 
 
 def go_program(built: Path) -> Program:
-    """Of an executable that `build_go` has put there."""
+    """Return the program of an executable that `build_go` created."""
     return Program([str(built)])
 
 

@@ -1,9 +1,9 @@
-"""Programs that send many records a transaction to many partitions without waiting in between.
+"""Programs that send transactions of many records to many partitions, pipelined.
 
-There is one in `senders/` for each client, and each uses its client's default settings, so that
-requests are pipelined as that client pipelines them. Arguments: bootstrap, transactional id, topic,
-number of partitions, of transactions, and of records in each; every how many transactions one is
-aborted; the size of a value in bytes.
+There is one in `senders/` for each client. Each uses the default settings of its client, so that
+requests are pipelined as by default. Arguments: bootstrap, transactional id, topic, number of
+partitions, number of transactions, records per transaction, the interval of aborts (every n-th
+transaction is aborted), and the size of a value in bytes.
 
 A record's value begins with `<transaction> <number> `, both counted from 0; record n goes to
 partition n modulo the number of partitions. A sender does not retry: it exits with an error as soon
@@ -65,4 +65,4 @@ def run_sender(
         env={**os.environ, **program.environment},
     )
     said = done.stderr[-4000:] + done.stdout[-4000:]
-    assert done.returncode == 0, f"the sender ended with {done.returncode}: {said}"
+    assert done.returncode == 0, f"the sender exited with {done.returncode}: {said}"

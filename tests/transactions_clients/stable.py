@@ -1,4 +1,4 @@
-"""Brokers with short transaction timeouts, and the stable offsets of partitions."""
+"""Settings of brokers for transactions, and the last stable offsets of partitions."""
 
 from __future__ import annotations
 

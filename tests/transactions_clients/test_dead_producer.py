@@ -1,8 +1,8 @@
 """A producer dies in a transaction: read_committed consumers wait until its timeout aborts it.
 
-The lag that consumers see counts only readable records. The tests do not measure time: they check
-that no consumer passes the open transaction before the abort marker is in the log, and that all do
-after it.
+The lag of a group is measured to the log end offset, and the lag in librdkafka's statistics to the
+last stable offset. The tests check that no consumer passes the open transaction before the abort
+marker is in the log, and that all do after it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def abort_time_ms(client: RawClient, topic: str) -> int | None:
 
 
 @pytest.mark.parametrize("is_killed", [False, True], ids=["broker lives", "broker is killed"])
-def test_readers_go_on_when_the_timeout_aborts_the_transaction(
+def test_readers_continue_once_the_timeout_aborts_the_transaction(
     brokers: Brokers, topic: str, reader: Reader, is_killed: bool
 ) -> None:
     commit(brokers, topic, "before", "before")
@@ -154,7 +154,9 @@ def test_readers_go_on_when_the_timeout_aborts_the_transaction(
             assert not had_passed or abort_time_ms(client, topic) is not None
             return "after" in reader.values
 
-        wait_until(is_past_the_transaction, "the record behind the dead", UNSTUCK_SECONDS_MAX)
+        wait_until(
+            is_past_the_transaction, "the record after the aborted transaction", UNSTUCK_SECONDS_MAX
+        )
         assert reader.values == ["before", "after"]
         aborted_ms = abort_time_ms(client, topic)
         assert aborted_ms is not None
@@ -162,12 +164,14 @@ def test_readers_go_on_when_the_timeout_aborts_the_transaction(
         assert stable_offset(client, topic) == client.list_offset(topic, LATEST).offset
 
 
-def test_a_successor_frees_readers_before_the_timeout(
+def test_a_new_producer_with_the_same_id_unblocks_readers_before_the_timeout(
     brokers: Brokers, topic: str, reader: Reader
 ) -> None:
     die_in_a_transaction(brokers, topic)
     commit(brokers, topic, "dead", "risen")
-    wait_until(lambda: reader.poll() == ["risen"], "the successor's record", UNSTUCK_SECONDS_MAX)
+    wait_until(
+        lambda: reader.poll() == ["risen"], "the record of the new producer", UNSTUCK_SECONDS_MAX
+    )
 
 
 def describe_group(brokers: Brokers, group_id: str) -> dict[str, Any]:
@@ -178,14 +182,12 @@ def describe_group(brokers: Brokers, group_id: str) -> dict[str, Any]:
     return found
 
 
-def test_the_lag_is_what_a_reader_has_not_read(
-    brokers: Brokers, topic: str, reader: Reader
-) -> None:
+def test_the_lag_with_an_open_transaction(brokers: Brokers, topic: str, reader: Reader) -> None:
     commit(brokers, topic, "before", "before 1", "before 2")
     die_in_a_transaction(brokers, topic)
     commit(brokers, topic, "after", "after")
     with brokers.leader(topic) as client:
-        wait_until(lambda: len(reader.poll()) == 2, "what is committed", UNSTUCK_SECONDS_MAX)
+        wait_until(lambda: len(reader.poll()) == 2, "the committed records", UNSTUCK_SECONDS_MAX)
         reader.commit(1)
 
         def is_told_the_lag() -> bool:
@@ -193,7 +195,7 @@ def test_the_lag_is_what_a_reader_has_not_read(
             end = client.list_offset(topic, LATEST).offset
             return lag_of(brokers, topic) == end - 1
 
-        wait_until(is_told_the_lag, "the lag behind the log's end", UNSTUCK_SECONDS_MAX)
+        wait_until(is_told_the_lag, "the lag behind the log end offset", UNSTUCK_SECONDS_MAX)
 
         def is_told_the_stable_offset() -> bool:
             stable = stable_offset(client, topic)
@@ -202,7 +204,7 @@ def test_the_lag_is_what_a_reader_has_not_read(
             return bool(told) and told["ls_offset"] == stable and told["consumer_lag"] == stable - 1
 
         wait_until(is_told_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
-        wait_until(lambda: "after" in reader.poll(), "the end", UNSTUCK_SECONDS_MAX)
+        wait_until(lambda: "after" in reader.poll(), "the last record", UNSTUCK_SECONDS_MAX)
         end = quiet_end(brokers, topic, 0)
         reader.commit(end)
         assert lag_of(brokers, topic) == 0

@@ -19,14 +19,14 @@ from transactions_clients.program import Program
 from transactions_clients.sender import Sending, run_sender
 from transactions_clients.stable import quiet_end
 
-#: Each partition gets more than one batch of Java's default size in each transaction.
+#: In each transaction, each partition gets more than one batch of Java's default batch size.
 SENDING = Sending(partitions=12, transactions=50, records=300, abort_every=5, value_bytes=1000)
 CLIENTS = ("confluent", "java", "aiokafka", "kafka-python", "kafkajs")
 READ_SECONDS_MAX = 60.0
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_transaction_ends_as_the_client_asked(
+def test_every_transaction_ends_as_requested(
     brokers: Brokers, program_named: Callable[[str], Program], client: str
 ) -> None:
     check_sender(brokers, program_named(f"{client} sender"))
@@ -34,7 +34,7 @@ def test_every_transaction_ends_as_the_client_asked(
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_every_transaction_of_franz_go_ends_as_asked(
+def test_every_transaction_of_franz_go_ends_as_requested(
     brokers: Brokers, franz_sender: Program
 ) -> None:
     check_sender(brokers, franz_sender)
@@ -62,7 +62,7 @@ def read_committed(bootstrap: str, topic: str) -> list[list[str]]:
     found: list[list[str]] = [[] for _ in left]
     deadline = time.monotonic() + READ_SECONDS_MAX
     while left:
-        assert time.monotonic() < deadline, f"no end of partitions {left}"
+        assert time.monotonic() < deadline, f"partitions {left} were not read to the end"
         for message in consumer.consume(1000, 0.2):
             error = message.error()
             if error is None:

@@ -51,7 +51,7 @@ ROLLING = {"segment.bytes": 4096, "index.interval.bytes": 512}
         pytest.param(ROUNDS_SOAK, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
     ],
 )
-def test_histories_of_random_transactions_are_sound(
+def test_random_transactions_have_no_anomalies(
     tmp_path: Path, java_writer: Program | None, rounds: int, count: int
 ) -> None:
     chance = random.Random(choose_seed("TRANSACTION_SEED"))
@@ -62,7 +62,7 @@ def test_histories_of_random_transactions_are_sound(
         brokers.create_topic(INPUT, PARTITIONS[INPUT])
         brokers.create_topic(OUTPUT, PARTITIONS[OUTPUT], ROLLING)
         with cast_of(brokers, java_writer, folder, chance) as cast:
-            wait_until(cast.is_under_way, "everybody at work", START_SECONDS_MAX)
+            wait_until(cast.is_under_way, "every actor to work", START_SECONDS_MAX)
             cast.check_order()
             for _ in range(rounds):
                 time.sleep(chance.uniform(0.2, 1.5))

@@ -2,7 +2,7 @@
 
 read_committed consumers see each input in the output once; others also see aborted records.
 
-PROCESS_SEED replays the choices of a run; PROCESS_ROUNDS sets the length of the long ones.
+PROCESS_SEED replays the choices of a run; PROCESS_ROUNDS sets the length of the long runs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CASES = [
 ]
 #: Only in the soak: `make test` runs the same client with other brokers or the other version.
 IN_SOAK = [("java", 1, 3), ("confluent", 2, 1), ("java", 2, 1), ("kafkajs", 2, 1)]
-#: librdkafka can wait for ever; `test_coordinator_killed` has a supervisor for that.
+#: librdkafka can wait for ever; `test_coordinator_killed` replaces a processor that does.
 WAITS_FOR_DEAD_GROUP_COORDINATOR = ("confluent",)
 
 
@@ -110,11 +110,11 @@ def check_output(work: Work, bootstrap: str) -> None:
     every = read_records(bootstrap, committed=False)
     for partition, values in enumerate(work.inputs):
         found = [value for place, (_, value) in sorted(committed.items()) if place[0] == partition]
-        assert found == values, f"the output's partition {partition} is not the input's"
+        assert found == values, f"partition {partition} of the output differs from the input"
     assert committed.items() <= every.items()
     hidden = Counter(key for place, (key, _) in every.items() if place not in committed)
     for key, count in work.aborted.items():
-        assert hidden[key] == count, f"of {key}, which was aborted, {hidden[key]} are there"
+        assert hidden[key] == count, f"{hidden[key]} aborted records of {key}, not {count}"
 
 
 def epoch_rises(brokers: Brokers, partition: int) -> set[int]:
@@ -169,5 +169,5 @@ def test_each_input_is_in_the_output_once(
         # Only transaction version 2 raises the epoch at each end.
         expected = {1} if (client, version) == ("java", 2) else {0}
         assert set.union(*(epoch_rises(brokers, each) for each in range(PARTITIONS))) == expected
-        report(f"{client}: {dict(events)}, {len(work.aborted)} transactions aborted in mid-flight")
+        report(f"{client}: {dict(events)}, {len(work.aborted)} transactions aborted")
         brokers.check_logs()

@@ -96,15 +96,16 @@ class Work:
             self._broker_died = False
 
     def _replace_processor(self) -> None:
-        """Kill and replace the processor, as a supervisor does."""
+        """Kill the processor. Its replacement may still exit because of the killed broker."""
         died = self._broker_died
         self.kill_processor()
         self._broker_died = died
 
     def kill_broker(self, *, spares_group: bool = False) -> int:
-        """Kill the coordinator of the processor's transactions; the caller starts it again.
+        """Kill the coordinator of the processor's transactions; the caller restarts it.
 
-        With `spares_group`, another broker is killed where that one also coordinates the group.
+        With `spares_group`, the group's coordinator is not killed, unless it is the only broker. If
+        it coordinates the transactions too, another broker is killed instead.
         """
         node_id = self._brokers.coordinator(TRANSACTIONAL_ID, TRANSACTION)
         if spares_group and len(self._brokers) > 1:
@@ -125,7 +126,7 @@ class Work:
             processor = self._employed()
             if processor.has_news():
                 if processor.next_point() is None:
-                    # Perhaps all is done, and the next one would have nothing to say.
+                    # All inputs may be processed; then a replacement would reach no point.
                     self._dismiss(processor)
                 else:
                     self.go()
@@ -138,11 +139,11 @@ class Work:
             found = read_records(self._brokers.bootstrap, committed=True)
             return sorted(value for _, value in found.values()) == wanted
 
-        wait_until(is_done, "every input in the output, once", FINISH_SECONDS_MAX)
+        wait_until(is_done, "every input to be in the output exactly once", FINISH_SECONDS_MAX)
 
 
 def read_records(bootstrap: str, *, committed: bool) -> dict[Place, tuple[str, str]]:
-    """Everything in the output, as (partition, offset): (key, value)."""
+    """Return all records of the output: `(partition, offset)` to `(key, value)`."""
     consumer = Consumer(
         {
             **reader_settings(bootstrap, committed=committed),
@@ -154,7 +155,7 @@ def read_records(bootstrap: str, *, committed: bool) -> dict[Place, tuple[str, s
     left = set(range(PARTITIONS))
     deadline = time.monotonic() + READ_SECONDS_MAX
     while left:
-        assert time.monotonic() < deadline, f"no end of partitions {left}"
+        assert time.monotonic() < deadline, f"partitions {left} were not read to the end"
         for message in consumer.consume(500, 0.2):
             error = message.error()
             if error is None:

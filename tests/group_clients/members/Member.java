@@ -26,8 +26,8 @@ import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * A member that is the Java consumer, in either protocol. Takes its orders and writes its lines as history.py in
- * the folder above has them.
+ * A group member with the Java consumer, in either protocol. It gets its settings as a JSON argument and writes
+ * the lines that history.py in the parent folder describes.
  */
 public class Member implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(100);
@@ -38,7 +38,7 @@ public class Member implements ConsumerRebalanceListener {
     private final JsonNode orders;
     private final Path hold;
     private final KafkaConsumer<String, String> consumer;
-    /** What it processed of the partitions that it has; a refused commit is tried again. */
+    /** Processed and uncommitted offsets of the owned partitions. A rejected commit is retried. */
     private final Map<TopicPartition, OffsetAndMetadata> uncommitted = new HashMap<>();
     private volatile boolean stopping;
 
@@ -72,7 +72,7 @@ public class Member implements ConsumerRebalanceListener {
     }
 
     public static void main(String[] arguments) throws Exception {
-        // What the client logs must not come between the lines.
+        // The client's log must not mix with the lines.
         System.setOut(System.err);
         Member member = new Member(JSON.readTree(arguments[0]));
         Thread main = Thread.currentThread();
@@ -166,7 +166,7 @@ public class Member implements ConsumerRebalanceListener {
         }
     }
 
-    /** One write a line: a member that is killed leaves whole lines, but perhaps for the last. */
+    /** Writes a line with one write, so that only the last line of a killed member may be incomplete. */
     private synchronized void say(String event, Map<String, Object> fields) {
         Map<String, Object> line = new TreeMap<>(fields);
         line.put("event", event);

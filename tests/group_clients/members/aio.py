@@ -62,7 +62,7 @@ class Member(ConsumerRebalanceListener):
                 self._told.processed(place.partition, record.offset, record.value)
         if self._orders.is_held:
             self._told.holding()
-            while self._orders.is_held:  # noqa: ASYNC110  # it is told by a file
+            while self._orders.is_held:  # noqa: ASYNC110  # the hold is a file
                 await asyncio.sleep(HOLD_POLL_SECONDS)
         offsets = {place: records[-1].offset + 1 for place, records in found.items()}
         self._told.committing({place.partition: offset for place, offset in offsets.items()})

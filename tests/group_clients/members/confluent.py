@@ -87,7 +87,7 @@ class Member:
             for message in taken:
                 self._process(message)
         else:
-            raise SystemExit("whoever commits first cannot go on after a refusal")
+            raise SystemExit("a member that commits first cannot continue after a rejected commit")
 
     def _hold(self) -> None:
         if self._orders.is_held:

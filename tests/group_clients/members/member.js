@@ -1,11 +1,12 @@
-// A member that is kafkajs, which knows the classic protocol only. Takes its orders and writes its lines as
-// history.py in the folder above has them.
+// A group member with kafkajs, which has the classic protocol only. It gets its settings as a JSON argument and
+// writes the lines that history.py in the parent folder describes.
 //
-// kafkajs has no callback for partitions that go. It says that a rebalance begins only where the coordinator asks
-// for one; of others it says afterwards how long they took. Whoever has a new member id then was fenced before.
+// kafkajs has no callback for revoked partitions. It emits REBALANCING only for a rebalance that the coordinator
+// requests. For any other rebalance it reports the duration afterwards, in GROUP_JOIN. A new member id in GROUP_JOIN
+// means that the member was fenced before.
 //
-// A rebalance ends the fetches of kafkajs but not the batches that its worker has still in its queue, and a commit
-// names the generation of the moment. So a batch that a rebalance has overtaken is given up here.
+// A rebalance ends the fetches of kafkajs, but not the batches in its worker's queue, and a commit carries the
+// current generation. So this program drops a batch that was fetched before a rebalance.
 'use strict'
 
 const fs = require('fs')

@@ -16,7 +16,7 @@ import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
- * The writer of `transactions_clients.actor` with the Java client, which speaks transaction version 2 where the
+ * The writer of `transactions_clients.actor` with the Java client, which uses transaction version 2 if the
  * broker does. Arguments: bootstrap, name, history file, seed, transactional id, transaction timeout in
  * milliseconds, and the partitions as topic-number. Events are written as `harness.history` reads them.
  */
@@ -115,7 +115,7 @@ public class Writer {
                 }
             }
         } catch (KafkaException error) {
-            // It was never asked to be committed.
+            // No commit was requested.
             System.err.println(error);
             reopen();
             return "fail";
@@ -143,7 +143,7 @@ public class Writer {
         }
     }
 
-    /** The successor has ended the transaction; it was not yet to be committed then. */
+    /** Commits with a fenced producer: a new producer has aborted the transaction before. */
     private String commitAsZombie() {
         KafkaProducer<String, String> zombie = producer;
         producer = open();
@@ -158,7 +158,7 @@ public class Writer {
                 committing.commitTransaction();
                 return "ok";
             } catch (TimeoutException error) {
-                // The only thing to do then is to ask again.
+                // After a timeout the only legal call is a retry of the commit.
                 continue;
             } catch (KafkaException error) {
                 System.err.println(error);
@@ -168,7 +168,7 @@ public class Writer {
         return "info";
     }
 
-    /** A transaction that can still be aborted was not committed. */
+    /** Aborts after a failed commit. If the abort succeeds, the transaction was not committed. */
     private static String abortInstead(KafkaProducer<String, String> aborting) {
         try {
             aborting.abortTransaction();

@@ -17,8 +17,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
 
 /**
  * Read-process-write with the Java client, as a program under `transactions_clients.processor`.
- * Arguments: bootstrap, transactional id, group, input topic, output topic, attempt. Which transaction protocol
- * it speaks is for the broker's finalized transaction.version to say.
+ * Arguments: bootstrap, transactional id, group, input topic, output topic, attempt. The broker's finalized
+ * transaction.version decides which transaction protocol the client uses.
  */
 public class Processor {
     private static final BufferedReader ANSWERS = new BufferedReader(new InputStreamReader(System.in));
@@ -93,12 +93,12 @@ public class Processor {
         reach("ended", number, records.count());
     }
 
-    /** Tell where we are, and go on when told to. */
+    /** Reports the point, and waits for the line that lets the processor continue. */
     private static void reach(String point, int number, int count) throws Exception {
         System.out.println(point + " " + number + " " + count);
         System.out.flush();
         if (ANSWERS.readLine() == null) {
-            throw new IllegalStateException("nobody is there to say go");
+            throw new IllegalStateException("standard input was closed");
         }
     }
 }

@@ -20,7 +20,7 @@ async def reach(point: str, number: int, count: int) -> None:
     sys.stdout.write(f"{point} {number} {count}\n")
     sys.stdout.flush()
     if not await asyncio.to_thread(sys.stdin.readline):
-        raise SystemExit("nobody is there to say go")
+        raise SystemExit("standard input was closed")
 
 
 async def transact(

@@ -19,7 +19,7 @@ def reach(point: str, number: int, count: int) -> None:
     sys.stdout.write(f"{point} {number} {count}\n")
     sys.stdout.flush()
     if not sys.stdin.readline():
-        raise SystemExit("nobody is there to say go")
+        raise SystemExit("standard input was closed")
 
 
 def main() -> None:
@@ -28,8 +28,8 @@ def main() -> None:
         "bootstrap.servers": bootstrap,
         "reconnect.backoff.ms": 10,
         "reconnect.backoff.max.ms": 100,
-        # librdkafka 2.16 forgets its brokers when all are down, but not that one of them was the
-        # coordinator of a group: offsets are then never sent to any.
+        # When all brokers are down, librdkafka 2.16 forgets them, but keeps the old coordinator of
+        # a group: it then never sends offsets.
         "metadata.recovery.strategy": "none",
         "log_level": 0,
     }

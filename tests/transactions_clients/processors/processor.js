@@ -10,7 +10,7 @@ const retry = { initialRetryTime: 50, maxRetryTime: 500, retries: 20 }
 const kafka = new Kafka({ brokers: bootstrap.split(','), retry, logLevel: logLevel.NOTHING })
 const answers = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]()
 
-// Tell where we are, and go on when told to.
+// Reports the point, and waits for the line that lets the processor continue.
 const reach = async (point, number, count) => {
   process.stdout.write(`${point} ${number} ${count}\n`)
   if ((await answers.next()).done) process.exit(1)
@@ -55,7 +55,7 @@ const main = async () => {
   await consumer.run({
     autoCommit: false,
     eachBatchAutoResolve: true,
-    // A transaction that failed is given up together with the process.
+    // The process exits when a transaction fails.
     eachBatch: async context => {
       try {
         await transact(context)

@@ -23,7 +23,7 @@ async def main() -> None:
             await producer.commit_transaction()
         else:
             await producer.abort_transaction()
-        # A failed send shows in its future only.
+        # aiokafka reports a failed send only in its future.
         await asyncio.gather(*sent)
     await producer.stop()
 

@@ -28,8 +28,8 @@ def main() -> None:
         if (transaction + 1) % abort_every:
             producer.commit_transaction(WAIT_SECONDS_MAX)
         else:
-            # librdkafka can not abort before its first request was accepted: while the transaction
-            # before is being completed, its EndTxn is one too many (INVALID_TXN_STATE).
+            # librdkafka cannot abort before its first request is accepted: while the coordinator
+            # completes the previous transaction, it rejects this EndTxn (INVALID_TXN_STATE).
             if producer.flush(WAIT_SECONDS_MAX):
                 raise SystemExit("records were not acknowledged")
             producer.abort_transaction(WAIT_SECONDS_MAX)

@@ -1,8 +1,8 @@
 // Pipelined transactions with kafkajs, as `transactions_clients.sender` describes them.
 //
-// kafkajs pipelines the sends that a program starts together. Each send here has the records of one partition:
-// a send to several brokers is repeated as a whole where one of them asks for a retry (CONCURRENT_TRANSACTIONS at
-// the start of a transaction), and kafkajs 2.2 then writes twice what another broker was about to acknowledge.
+// kafkajs pipelines the sends that a program starts together. Each send here has the records of one partition.
+// kafkajs 2.2 retries a send to several brokers as a whole if one broker returns a retriable error
+// (CONCURRENT_TRANSACTIONS at the start of a transaction), and then appends the records of the other brokers twice.
 'use strict'
 
 const { Kafka, Partitioners, logLevel } = require('kafkajs')
@@ -19,7 +19,7 @@ const messagesOf = (transaction, partition) => {
 }
 
 const main = async () => {
-  // A transaction that follows another at once is told to retry; kafkajs would wait for 300 ms.
+  // A transaction right after another one gets a retriable error; kafkajs would wait for 300 ms.
   const retry = { initialRetryTime: 30, retries: 20 }
   const kafka = new Kafka({ brokers: bootstrap.split(','), retry, logLevel: logLevel.NOTHING })
   const producer = kafka.producer({ transactionalId, createPartitioner: Partitioners.DefaultPartitioner })
