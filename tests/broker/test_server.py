@@ -16,7 +16,7 @@ from harness.broker_process import BrokerProcess, free_port, wait_until
 from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient, values_batch
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server
 from millstream.env.clock import SystemClock
 from millstream.env.network import SystemNetwork

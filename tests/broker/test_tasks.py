@@ -14,7 +14,7 @@ import millstream
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient, records_of, values_batch
 from harness.server_set import HOST, ServerSet
-from millstream.broker import membership
+from millstream.broker.lifecycle import membership
 from millstream.env.supervisor import Policy, SupervisedTask
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.error import ErrorCode

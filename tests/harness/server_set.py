@@ -26,7 +26,7 @@ from harness.log_home import UnsyncedDisk
 from harness.raw_client import RawClient
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server
 from millstream.coordination.key_partition import partition_of
 from millstream.env.clock import SystemClock

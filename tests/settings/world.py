@@ -17,7 +17,7 @@ from typing import Any, Final
 from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.environment import Environment, system_environment
+from millstream.broker.lifecycle.environment import Environment, system_environment
 from millstream.broker.server import Server
 from millstream.env.disk import SystemDisk
 from millstream.log.compaction.cleaner import Cleaner

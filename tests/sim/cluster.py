@@ -14,7 +14,7 @@ from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server
 from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store.memory import MemoryStore

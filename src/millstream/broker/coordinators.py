@@ -10,8 +10,8 @@ from millstream.broker import feature
 from millstream.broker.config import group_override
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.peer_link import PeerConnector, PeerLinks
-from millstream.broker.runtime import Runtime
 from millstream.broker.transaction.local_marker import LocalMarkers
 from millstream.broker.transaction.remote_admission import (
     AdmissionApi,

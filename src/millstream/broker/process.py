@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.environment import system_environment
+from millstream.broker.lifecycle.environment import system_environment
 from millstream.broker.server import NotJoinedError, Server
 from millstream.env.termination import add_termination_handler
 

@@ -27,15 +27,15 @@ from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
-from millstream.broker.environment import Environment
-from millstream.broker.local_storage import LocalStorage
-from millstream.broker.membership import Membership
-from millstream.broker.metadata_store import open_store
-from millstream.broker.metadata_update import MetadataUpdates
+from millstream.broker.lifecycle.environment import Environment
+from millstream.broker.lifecycle.local_storage import LocalStorage
+from millstream.broker.lifecycle.membership import Membership
+from millstream.broker.lifecycle.metadata_store import open_store
+from millstream.broker.lifecycle.metadata_update import MetadataUpdates
+from millstream.broker.lifecycle.runtime import Runtime
+from millstream.broker.lifecycle.service_builder import ServiceBuilder
 from millstream.broker.metrics import cluster_gauges, gauges
 from millstream.broker.metrics.broker_metrics import Metrics
-from millstream.broker.runtime import Runtime
-from millstream.broker.service_builder import ServiceBuilder
 from millstream.broker.session import Session
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord

@@ -25,7 +25,7 @@ from typing import Any, Final, Self, TypeVar
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
-from millstream.broker.environment import system_environment
+from millstream.broker.lifecycle.environment import system_environment
 from millstream.broker.process import loop_factory
 from millstream.broker.server import Server
 from millstream.broker.topic import DEFAULT

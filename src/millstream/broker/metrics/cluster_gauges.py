@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from millstream.broker.membership import Membership
+from millstream.broker.lifecycle.membership import Membership
 from millstream.broker.metrics.broker_metrics import Metrics, RowSource
 from millstream.broker.metrics.exposition import Histogram
 from millstream.broker.metrics.replication_summary import (

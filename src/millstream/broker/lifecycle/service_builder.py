@@ -16,11 +16,11 @@ from millstream.broker.lag.lag_collector import LagCollector
 from millstream.broker.lag.lag_sweep import LagSources
 from millstream.broker.lag.partition_backlog import PartitionBacklogs
 from millstream.broker.lag.remote_backlog import BacklogApi, RemoteBacklogs
-from millstream.broker.local_storage import LocalStorage
+from millstream.broker.lifecycle.local_storage import LocalStorage
+from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.metrics import cluster_gauges, gauges, lag_gauges, telemetry_gauges
 from millstream.broker.metrics.replication_summary import ReplicationSummary
 from millstream.broker.peer_link import PeerLinks
-from millstream.broker.runtime import Runtime
 from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction.producer_id import ProducerIds

@@ -16,7 +16,7 @@ import pytest
 from harness.broker_process import BrokerProcess, ServerFailed, free_port, wait_until
 from harness.etcd_process import EtcdCluster, require_etcd
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
-from millstream.broker.metadata_store import etcd_options
+from millstream.broker.lifecycle.metadata_store import etcd_options
 from millstream.env.disk import SystemDisk
 from millstream.log.directory.data_directory import CLEAN_MARKER
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.controller import departure
 from millstream.controller.controller import Controller
 from millstream.controller.probe import Probe

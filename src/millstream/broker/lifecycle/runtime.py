@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.listener_address import EMBEDDED_STORE
 from millstream.broker.config.reconfiguration import Reconfiguration
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.env.supervisor import Supervisor
 from millstream.model.failure import CallbackFailures

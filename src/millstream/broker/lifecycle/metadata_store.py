@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.config.listener_address import EMBEDDED_STORE
-from millstream.broker.environment import Environment
+from millstream.broker.lifecycle.environment import Environment
 from millstream.env.disk import Disk
 from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
 from millstream.metadata.store.port import MetadataStore

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.leader_epoch import raise_leader_epochs
+from millstream.broker.lifecycle.leader_epoch import raise_leader_epochs
+from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.metrics import gauges
-from millstream.broker.runtime import Runtime
 from millstream.controller import departure
 from millstream.log.compaction.cleaner import Cleaner
 from millstream.log.directory.data_directory import LogDirectory
