@@ -34,17 +34,19 @@ console = Console(width=None if sys.stdout.isatty() else 160)
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument(
-        "--repeats", type=int, help="how often each broker is measured (3; quick: 1)"
+        "--repeats", type=int, help="measurements of each broker (default: 3, with --quick 1)"
     )
+    parser.add_argument("--cluster", action="store_true", help="measure clusters of three brokers")
     parser.add_argument(
-        "--cluster", action="store_true", help="three brokers of each, instead of one"
+        "--quick", action="store_true", help="run with little data, in a few minutes"
     )
-    parser.add_argument("--quick", action="store_true", help="small amounts, a few minutes")
     parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
     )
-    parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
-    parser.add_argument("--brokers", default="kafka,millstream", help="which to measure, in order")
+    parser.add_argument("--list", action="store_true", help="print the names of all cases and exit")
+    parser.add_argument(
+        "--brokers", default="kafka,millstream", help="brokers to measure, in order"
+    )
     parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
     parser.add_argument("--serve", choices=BROKERS, help="only run this broker until interrupted")
     parser.add_argument("--port", type=int, default=0, help="the port for --serve")
@@ -158,7 +160,7 @@ def main() -> int:
         return 0
     subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)
     if not JARS.is_dir():
-        console.print("Apache Kafka's jars are not there; see .cache/tools.json for the reason")
+        console.print("Apache Kafka's jars are missing; .cache/tools.json has the reason")
         return 3
     if options.serve:
         return serve(options.serve, options.port)

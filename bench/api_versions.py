@@ -20,5 +20,5 @@ def ask(port: int) -> set[int]:
             answer = stream.read(size)
     error, count = struct.unpack_from(">hi", answer, 4)
     if error:
-        raise RuntimeError(f"ApiVersions was answered with error {error}")
+        raise RuntimeError(f"ApiVersions failed with error code {error}")
     return {struct.unpack_from(">h", answer, 10 + 6 * i)[0] for i in range(count)}

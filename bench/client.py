@@ -227,9 +227,9 @@ def measure(run: Run, servers: str, count: int, value: bytes) -> tuple[float, fl
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.client", description=__doc__)
     parser.add_argument("--records", type=int, default=500_000)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a value")
+    parser.add_argument("--size", type=int, default=100, help="size of a value in bytes")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rows", default="", help="only rows whose name has this in it")
+    parser.add_argument("--rows", default="", help="run only rows whose name contains this")
     options = parser.parse_args()
     logging.disable()
     value = b"v" * options.size

@@ -89,9 +89,9 @@ def measure_produce_beside_groups(broker: Broker, plan: Plan) -> list[Figure]:
             commits = end_commits()
         members = end_members()
     if commits["per_second"] < COMMITS_PER_SECOND * COMMIT_RATE_PART_MIN:
-        raise RuntimeError(f"there were only {commits['per_second']:.0f} commits/s")
+        raise RuntimeError(f"the load reached only {commits['per_second']:.0f} commits/s")
     if members["heartbeats"] < members["members"] or members["joins"]:
-        raise RuntimeError(f"the members did not just live: {members}")
+        raise RuntimeError(f"members rejoined or missed heartbeats: {members}")
     figures.append(Figure("commit latency meanwhile, p99", commits["p99"], "ms", False))
     figures += latency("alone again")
     tools.delete_topics(broker, topic, positions)
@@ -110,13 +110,13 @@ def running(name: str, broker: Broker, **options: Any) -> Iterator[Callable[[], 
             process.send_signal(signal.SIGTERM)
             printed, _ = process.communicate(timeout=END_SECONDS_MAX)
             if process.returncode:
-                raise RuntimeError(f"{name} ended with {process.returncode}")
+                raise RuntimeError(f"{name} exited with code {process.returncode}")
             found: dict[str, Any] = json.loads(printed.splitlines()[-1])
             return found
 
         try:
             if process.stdout.readline() != "ready\n":
-                raise RuntimeError(f"{name} did not get ready")
+                raise RuntimeError(f"{name} did not become ready")
             yield end
         finally:
             process.kill()

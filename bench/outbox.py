@@ -53,13 +53,13 @@ def check(servers: str, topic: str, rows: int) -> None:
     with Consumer(servers, topics=[topic]) as consumer:
         while records := consumer.poll(10_000, timeout_s=5):
             found += [record.value for record in records]
-    assert len(found) == len(set(found)) == rows, f"{len(found)} records for {rows} rows"
+    assert len(found) == len(set(found)) == rows, f"{len(found)} records from {rows} rows"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.outbox", description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--size", type=int, default=100, help="bytes of a value")
+    parser.add_argument("--size", type=int, default=100, help="size of a value in bytes")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     sys.path.append(TESTS)

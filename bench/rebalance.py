@@ -94,7 +94,7 @@ class Reader:
     def arrivals(self) -> Arrivals:
         """Return the arrivals, after the process has ended."""
         if self._process.wait(END_SECONDS_MAX):
-            raise RuntimeError(f"a member ended with {self._process.returncode}")
+            raise RuntimeError(f"a member exited with code {self._process.returncode}")
         last = json.loads(self._path.read_text().splitlines()[-1])
         return [(partition, moment) for partition, moment in last["arrivals"]]
 
@@ -122,7 +122,9 @@ def settle(readers: Sequence[Reader]) -> list[frozenset[int]]:
         if all(len(each) == share for each in owned) and len(union(owned)) == PARTITIONS:
             return owned
         if time.monotonic() > deadline:
-            raise RuntimeError(f"the group does not settle: {[sorted(each) for each in owned]}")
+            raise RuntimeError(
+                f"the group does not become stable: {[sorted(each) for each in owned]}"
+            )
         time.sleep(POLL_SECONDS)
 
 
@@ -218,8 +220,10 @@ def table_of(found: dict[tuple[str, str], dict[str, Stalls]]) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.rebalance", description=__doc__)
-    parser.add_argument("--brokers", default="kafka,millstream", help="which to measure, in order")
-    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of members")
+    parser.add_argument(
+        "--brokers", default="kafka,millstream", help="brokers to measure, in order"
+    )
+    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of members to measure")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     console = Console(width=None if sys.stdout.isatty() else 160)

@@ -69,7 +69,9 @@ class Report:
             row.values.setdefault(broker, []).append(value)
 
     def table(self) -> Table:
-        table = Table(title="Millstream beside Apache Kafka", caption=f"Log mode: {LOG_MODE}.")
+        table = Table(
+            title="Millstream compared with Apache Kafka", caption=f"Log mode: {LOG_MODE}."
+        )
         table.add_column("row", min_width=60)
         table.add_column("unit")
         for column in (BASE, OURS, "ratio", "spread"):

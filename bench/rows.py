@@ -90,7 +90,7 @@ def first_acknowledged_record(broker: Broker, topic: str) -> None:
     while not outcomes and time.monotonic() < deadline:
         producer.poll(0.01)
     if outcomes != [None]:
-        raise RuntimeError(f"{broker.name} acknowledged nothing after its start: {outcomes}")
+        raise RuntimeError(f"{broker.name} acknowledged no record after its start: {outcomes}")
 
 
 def throughput_cases() -> Iterator[Case]:

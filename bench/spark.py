@@ -38,23 +38,25 @@ console = Console(width=None if sys.stdout.isatty() else 160)
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
-    parser.add_argument("--repeats", type=int, help="how often each is measured (3; quick: 1)")
+    parser.add_argument(
+        "--repeats", type=int, help="measurements of each connector (default: 3, with --quick 1)"
+    )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="small amounts: shows that it runs; what a query costs to start outweighs the rest",
+        help="run with little data; the start of a query then dominates the results",
     )
     parser.add_argument(
         "--only", action="append", default=[], metavar="PATTERN", help="cases to run (repeatable)"
     )
-    parser.add_argument("--list", action="store_true", help="print the names of all cases and end")
+    parser.add_argument("--list", action="store_true", help="print the names of all cases and exit")
     parser.add_argument("--master", default="local[*]", help="Spark's master")
     parser.add_argument(
         "--conf",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a setting of Spark, for both (repeatable)",
+        help="a Spark setting for both connectors (repeatable)",
     )
     parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
     return parser.parse_args()
@@ -149,7 +151,9 @@ def main() -> int:
         return 0
     subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)
     if not (JARS.is_dir() and CONNECTOR.is_dir()):
-        console.print("jars of Kafka or of Spark's connector lack; see .cache/tools.json")
+        console.print(
+            "jars of Kafka or of Spark's connector are missing; .cache/tools.json has the reason"
+        )
         return 3
     return measure(options)
 

@@ -165,7 +165,7 @@ def fill(peer: Peer, data: Data, plan: Plan) -> None:
         if number % 1000 == 0:
             producer.poll(0)
     if producer.flush(WAIT_SECONDS_MAX):
-        raise RuntimeError(f"{data.topic} could not be filled")
+        raise RuntimeError(f"not all records of {data.topic} were sent")
 
 
 def _values(size: int, count: int = 1009) -> list[bytes]:
@@ -221,7 +221,7 @@ def _write_case(label: str, size: int, codec: str) -> Case:
             peer.delete(topic)
             frame.unpersist()
         if found != records:
-            raise RuntimeError(f"{peer.name} has {found} of {records} records written")
+            raise RuntimeError(f"{peer.name} wrote {found} of {records} records")
         return figures
 
     return Case(name, measure)
@@ -302,7 +302,7 @@ def _travel_times(
         found += [_age(message) for message in consumer.consume(100, 0.005)]
     consumer.close()
     if len(found) < count:
-        raise RuntimeError(f"{len(found)} of {count} records came through in time")
+        raise RuntimeError(f"only {len(found)} of {count} records arrived in time")
     return found
 
 

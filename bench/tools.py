@@ -49,7 +49,7 @@ def run(command: list[str]) -> str:
     )
     if done.returncode != 0:
         raise RuntimeError(
-            f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}"
+            f"{' '.join(command)} exited with code {done.returncode}:\n{done.stderr[-2000:]}"
         )
     return done.stdout
 

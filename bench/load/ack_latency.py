@@ -55,7 +55,7 @@ def main() -> None:
     sent, late_ns_max = send(producer, options.rate, options.seconds, produce)
     unanswered = producer.flush(30)
     if failures or unanswered:
-        raise SystemExit(f"{len(failures)} failures, {unanswered} unanswered: {failures[:3]}")
+        raise SystemExit(f"{len(failures)} failures, {unanswered} not acknowledged: {failures[:3]}")
     measured = latencies[warm_up:]
     print(json.dumps({**summary(measured), "records": sent, "late_ms_max": late_ns_max / 1e6}))
 

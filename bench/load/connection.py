@@ -69,7 +69,7 @@ class Connection(asyncio.Protocol):
         waiting, self._waiting = self._waiting, {}
         for _, _, answer in waiting.values():
             if not answer.done():
-                answer.set_exception(ConnectionResetError("the broker hung up"))
+                answer.set_exception(ConnectionResetError("the broker closed the connection"))
 
     def _answer(self, frame: bytes) -> None:
         (correlation_id,) = _LENGTH.unpack_from(frame)

@@ -48,7 +48,7 @@ def main() -> None:
             producer.poll(0.001)
         producer.poll(0)
     if producer.flush(60) or failures:
-        raise SystemExit(f"not everything was acknowledged: {failures[:3]}")
+        raise SystemExit(f"not all records were acknowledged: {failures[:3]}")
     print(json.dumps({"records": sent, "seconds": time.monotonic() - begin}))
 
 

@@ -152,7 +152,7 @@ class ConsumerMember:
 
 def _check(what: str, code: int) -> None:
     if code:
-        raise RuntimeError(f"{what} was answered with {ErrorCode(code).name}")
+        raise RuntimeError(f"{what} failed with {ErrorCode(code).name}")
 
 
 async def live(member: ClassicMember | ConsumerMember) -> None:

@@ -43,7 +43,7 @@ def main() -> None:
         except BufferError:
             producer.poll(0.001)
     if producer.flush(60):
-        raise SystemExit("the broker did not answer every request")
+        raise SystemExit("the broker did not respond to every request")
     print(json.dumps({"requests": sent, "seconds": time.monotonic() - begin}))
 
 

@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
-    parser.add_argument("--records", type=int, required=True, help="in one transaction")
+    parser.add_argument("--records", type=int, required=True, help="records in one transaction")
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--warm-up-seconds", type=float, required=True)

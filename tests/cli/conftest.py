@@ -1,7 +1,7 @@
-"""A broker for the commands to talk to: `millstream serve` as a child process on a free port.
+"""Fixtures for tests of commands: a broker process on a free port, a topic, and a runner.
 
-With MILLSTREAM_TEST_BOOTSTRAP=host:port the tests run against the broker there instead, for
-example an Apache Kafka, which tells whether a failure is the command's or the broker's.
+With MILLSTREAM_TEST_BOOTSTRAP=host:port the tests use the broker at that address instead. With
+Apache Kafka there, a failure that remains is a failure of the command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millstream.cli.main import build
 
 
 class Outcome:
-    """What a command printed and how it ended."""
+    """The output and the exit code of a command."""
 
     def __init__(self, code: int, out: bytes, error: str) -> None:
         self.code = code
@@ -35,7 +35,7 @@ Run = Callable[..., Outcome]
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Address of a running broker that creates topics only when told to."""
+    """Address of a running broker without automatic topic creation."""
     if external := os.environ.get("MILLSTREAM_TEST_BOOTSTRAP"):
         yield external
         return
@@ -49,7 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture
 def run() -> Run:
-    """Run `millstream ARGUMENTS...` in this process, with no broker."""
+    """Run `millstream ARGUMENTS...` in this process, without a broker."""
 
     def run_command(*arguments: str, stdin: bytes | str | None = None) -> Outcome:
         environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
@@ -63,7 +63,7 @@ def run() -> Run:
 
 @pytest.fixture
 def ask(run: Run, broker: str, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a command that talks to the broker."""
+    """Run a command with the broker as its default."""
     monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", broker)
     return run
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def filled(ask: Run, topic: str) -> str:
-    """Ten messages, one second apart, in partition 0; one in partition 2."""
+    """A topic with ten messages in partition 0, one second apart, and one in partition 2."""
     lines = "".join(
         json.dumps({"key": f"k{n}", "value": f"v{n}", "timestamp": 1_700_000_000_000 + n * 1000})
         + "\n"
@@ -26,7 +26,7 @@ def filled(ask: Run, topic: str) -> str:
     return topic
 
 
-def test_all_there_is(ask: Run, filled: str) -> None:
+def test_no_follow_prints_all_messages_and_ends(ask: Run, filled: str) -> None:
     outcome = ask("consume", filled, "--no-follow")
     assert outcome.code == 0
     assert sorted(outcome.out.split()) == sorted([f"v{n}" for n in range(10)] + ["other"])
@@ -52,7 +52,7 @@ def test_an_empty_topic_ends_at_once(ask: Run, topic: str) -> None:
         (("--since", "99999w", "-n", "1"), ["v0"]),
     ],
 )
-def test_where_to_start(
+def test_start_positions(
     ask: Run, filled: str, arguments: tuple[str, ...], values: list[str]
 ) -> None:
     outcome = ask("consume", filled, "--no-follow", "-p", "0", *arguments)
@@ -60,7 +60,7 @@ def test_where_to_start(
     assert outcome.out.split() == values
 
 
-def test_an_offset_that_is_not_there_is_remarked(ask: Run, filled: str) -> None:
+def test_an_offset_out_of_range_prints_a_note(ask: Run, filled: str) -> None:
     outcome = ask("consume", filled, "--no-follow", "-p", "0", "-o", "99")
     assert outcome.error == f"{filled}-0 has offsets from 0 up to 10: reading starts at 10.\n"
     assert ask("consume", filled, "--no-follow", "-o", "99", "-q").error == ""
@@ -99,8 +99,8 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert outcome.code == 2, outcome
 
 
-def test_following_ends_with_an_interrupt(ask: Run, filled: str, broker: str) -> None:
-    # Whoever runs the tests in the background has children that ignore interrupts.
+def test_an_interrupt_ends_a_consumer_that_follows(ask: Run, filled: str, broker: str) -> None:
+    # Children of a shell's background job ignore SIGINT by default.
     listening = ["env", "--default-signal=INT", sys.executable, "-m", "millstream.cli.main"]
     process = subprocess.Popen(
         [*listening, "consume", filled, "-p", "2", "-B"],
@@ -117,7 +117,7 @@ def test_following_ends_with_an_interrupt(ask: Run, filled: str, broker: str) ->
     assert (process.returncode, out, error) == (0, b"", b"")
 
 
-def test_a_reader_that_leaves_is_no_error(ask: Run, filled: str, broker: str) -> None:
+def test_a_closed_output_pipe_is_not_an_error(ask: Run, filled: str, broker: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "millstream.cli.main", "consume", filled, "-B"],
         stdout=subprocess.PIPE,

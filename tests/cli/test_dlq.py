@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def letters(ask: Run, broker: str, topic: str) -> str:
-    """Five letters of a topic, in one partition; the topic."""
+    """A topic with five dead letters in one partition."""
     created = ask("topic", "create", f"{topic}.dlq", "--partitions", "1")
     assert created.code == 0, created
     producer = Producer({"bootstrap.servers": broker})
@@ -105,7 +105,7 @@ def test_replay_stats_and_purge(ask: Run, letters: str) -> None:
     assert sorted(consumed.out.split()) == ["0", "1", "2", "3", "4"]
 
 
-def test_bad_use(ask: Run, topic: str) -> None:
+def test_wrong_usage(ask: Run, topic: str) -> None:
     missing = ask("dlq", "list", topic)
     assert missing.code == 3
     assert "no dead letters" in missing.error

@@ -30,7 +30,7 @@ HEAVY = (
 )
 
 
-#: Subcommands that are one command, without commands of their own.
+#: Subcommands that have no commands of their own.
 _ALONE = ("serve", "produce", "consume")
 
 
@@ -50,7 +50,7 @@ def _commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[_Comman
 
 
 class _Command(NamedTuple):
-    """A command by the words that call it."""
+    """A command and the words that call it."""
 
     path: tuple[str, ...]
     command: TyperCommand
@@ -65,7 +65,7 @@ assert isinstance(_ROOT, TyperGroup)
 _COMMANDS = list(_commands(_ROOT))
 
 
-def test_every_subcommand_of_the_table_exists() -> None:
+def test_every_module_adds_its_commands() -> None:
     words = {each.path for each in _COMMANDS}
     assert {path[0] for path in words} == {*MODULES, "version"}
     assert {

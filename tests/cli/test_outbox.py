@@ -50,7 +50,7 @@ def test_from_init_to_a_drained_outbox(ask: Run, database: Path, topic: str) -> 
 
 
 @pytest.mark.parametrize("sent", [True, False])
-def test_a_person_settles_what_kafka_forgot(
+def test_settle_marks_claimed_events_without_a_committed_offset(
     ask: Run, database: Path, topic: str, sent: bool
 ) -> None:
     ask("outbox", "init")
@@ -71,13 +71,13 @@ def test_a_person_settles_what_kafka_forgot(
     assert sorted(consumed) == (["0"] if sent else ["0", "0", "1"])
 
 
-def test_rejected_events_are_shown_sent_again_and_discarded(
+def test_rejected_events_are_listed_retried_and_discarded(
     ask: Run, database: Path, topic: str
 ) -> None:
     ask("outbox", "init")
     ask("topic", "alter", topic, "--config", "max.message.bytes=2000")
     with closing(sqlite3.connect(database)) as connection:
-        # It is compressed on the way.
+        # Random bytes, because the producer compresses.
         noise = random.Random(1).randbytes(3000).hex()
         for value in ("small", f"x{noise}", f"y{noise}"):
             Outbox().write(connection, topic, key="k", value=value)
@@ -105,7 +105,7 @@ def test_rejected_events_are_shown_sent_again_and_discarded(
     assert json.loads(ask("outbox", "rejected", "--json").out) == []
 
 
-def test_an_outbox_of_an_older_version_gets_what_it_lacks(
+def test_missing_tables_of_an_older_outbox_are_created(
     ask: Run, database: Path, topic: str
 ) -> None:
     ask("outbox", "init")
@@ -114,7 +114,7 @@ def test_an_outbox_of_an_older_version_gets_what_it_lacks(
     assert json.loads(ask("outbox", "rejected", "--json").out) == []
 
 
-def test_the_sql_is_printed(run: Run) -> None:
+def test_init_prints_the_sql(run: Run) -> None:
     printed = run("outbox", "init", "--print", "--database", "postgresql://x/y", "--shards", "8")
     assert "CREATE TABLE millstream_outbox (" in printed.out
     assert "0), 8)" in printed.out
@@ -123,7 +123,7 @@ def test_the_sql_is_printed(run: Run) -> None:
     assert "pg_notify" not in without.out
 
 
-def test_wrong_use_is_told(ask: Run, database: Path) -> None:
+def test_wrong_usage(ask: Run, database: Path) -> None:
     missing = ask("outbox", "relay", "--drain")
     assert missing.code == 1
     assert "millstream outbox init" in missing.error

@@ -15,7 +15,7 @@ def read_back(ask: Run, topic: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in outcome.out.splitlines()]
 
 
-def test_arguments(ask: Run, topic: str) -> None:
+def test_messages_from_arguments(ask: Run, topic: str) -> None:
     outcome = ask("produce", topic, "one", "zwölf", "", "-p", "0", "-k", "key", "-H", "a=1")
     assert outcome.code == 0, outcome
     assert outcome.out == ""
@@ -27,14 +27,14 @@ def test_arguments(ask: Run, topic: str) -> None:
     assert all(row["headers"] == [{"key": "a", "value": "1"}] for row in rows)
 
 
-def test_lines(ask: Run, topic: str) -> None:
+def test_messages_from_lines(ask: Run, topic: str) -> None:
     outcome = ask("produce", topic, "-p", "1", "-q", stdin=b"a\n\nb\r\n\xff\xfe\nlast")
     assert outcome.code == 0, outcome
     assert outcome.error == ""
     assert ask("consume", topic, "--no-follow").bytes == b"a\n\nb\n\xff\xfe\nlast\n"
 
 
-def test_keys_nulls_and_the_partition_of_java(ask: Run, topic: str) -> None:
+def test_keys_nulls_and_the_partitioner_of_java(ask: Run, topic: str) -> None:
     lines = b"alpha\tone\nbeta\tNULL\nalpha\ttwo\n"
     assert ask("produce", topic, "-K", "\\t", "--null", "NULL", stdin=lines).code == 0
     rows = read_back(ask, topic)
@@ -43,7 +43,7 @@ def test_keys_nulls_and_the_partition_of_java(ask: Run, topic: str) -> None:
         ("alpha", "two"),
         ("beta", ""),
     ]
-    # murmur2 of Java's client: (hash & 0x7fffffff) % 3.
+    # The Java client's partitioner: (murmur2(key) & 0x7fffffff) % 3.
     assert {row["key"]: row["partition"] for row in rows} == {"alpha": 1, "beta": 2}
 
 
@@ -80,14 +80,14 @@ def test_codecs_and_acks(ask: Run, topic: str, codec: str, acks: str) -> None:
     assert follow.out == lines
 
 
-def test_a_bad_line_stops_but_keeps_what_came_before(ask: Run, topic: str) -> None:
+def test_a_bad_line_stops_after_earlier_lines_were_sent(ask: Run, topic: str) -> None:
     outcome = ask("produce", topic, "-K", ":", stdin="k:v\nnothing\nk:w\n")
     assert outcome.code == 2, outcome
     assert "input line 2: it has no separator ':'" in outcome.error
     assert [row["value"] for row in read_back(ask, topic)] == ["v"]
 
 
-def test_not_found(ask: Run, topic: str, broker: str) -> None:
+def test_a_partition_that_does_not_exist(ask: Run, topic: str, broker: str) -> None:
     outside = ask("produce", topic, "x", "--partition", "3")
     assert outside.code == 3, outside
     assert "has 3 partitions" in outside.error

@@ -28,7 +28,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_defaults_that_only_a_running_cluster_knows(run: Run) -> None:
+def test_defaults_that_depend_on_the_number_of_brokers(run: Run) -> None:
     outcome = run("serve", "--check", "--json", "--set", "min.insync.replicas=2")
     settings = json.loads(outcome.out)
     unknown = {"value": None, "source": "number_of_brokers"}
@@ -43,7 +43,7 @@ def test_defaults(run: Run) -> None:
     assert settings["http.listen"] == "127.0.0.1:9644"
 
 
-def test_flags_win_over_variables_and_those_over_the_file(
+def test_flags_override_variables_and_variables_override_the_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "millstream.toml"
@@ -81,7 +81,7 @@ def test_the_metadata_store(run: Run) -> None:
     assert "etcd://host:port" in outcome.error
 
 
-def test_unnamed_addresses_get_names_by_their_place() -> None:
+def test_unnamed_addresses_are_named_by_position() -> None:
     flags = _address_flags(["a:1", "b:2"], ["c:3", "d:4"], {})
     assert flags["listeners"] == "PLAINTEXT://a:1,PLAINTEXT_2://b:2"
     assert flags["advertised.listeners"] == "PLAINTEXT://c:3,PLAINTEXT_2://d:4"
@@ -100,13 +100,13 @@ def test_unnamed_addresses_get_names_by_their_place() -> None:
         ("--log-level", "loud"),
     ],
 )
-def test_wrong_settings_stop_the_start(run: Run, arguments: tuple[str, ...]) -> None:
+def test_wrong_settings_are_usage_errors(run: Run, arguments: tuple[str, ...]) -> None:
     outcome = run("serve", "--check", *arguments)
     assert outcome.code == 2, outcome
     assert arguments[1] in outcome.error or arguments[1].partition("=")[0] in outcome.error
 
 
-def test_check_is_a_table_for_people(run: Run) -> None:
+def test_check_prints_a_table(run: Run) -> None:
     outcome = run("serve", "--check", "--set", "num.partitions=3")
     (line,) = [line for line in outcome.out.splitlines() if line.startswith("num.partitions ")]
     assert line.split() == ["num.partitions", "3", "static_broker"]
@@ -118,7 +118,7 @@ def test_log_lines_as_json() -> None:
     assert (row["level"], row["logger"], row["message"]) == ("info", "a.b", "x is 1")
 
 
-def test_an_interrupt_stops_a_broker_cleanly(tmp_path: Path) -> None:
+def test_an_interrupt_shuts_a_broker_down_cleanly(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         os.kill(broker.pid, signal.SIGINT)
         broker.stop()

@@ -80,7 +80,7 @@ class BrokerProcess(BrokerServer):
         """Stop the broker; fail unless it exits with code 0 in time."""
         code = super().stop(seconds_max)
         assert code is not None, "the broker is not running"
-        assert code == 0, f"the broker ended with code {code}:\n{self.log_tail()}"
+        assert code == 0, f"the broker exited with code {code}:\n{self.log_tail()}"
         return code
 
     # Measurements

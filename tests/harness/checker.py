@@ -168,7 +168,7 @@ def _inconsistent_offsets(facts: Facts) -> Iterator[Anomaly]:
 def _duplicates(facts: Facts) -> Iterator[Anomaly]:
     for value, places in facts.places.items():
         if len(places) > 1:
-            yield Anomaly(Kind.DUPLICATE, f"{value} is at each of {sorted(places)}")
+            yield Anomaly(Kind.DUPLICATE, f"{value} is at {sorted(places)}")
 
 
 class _Sent(NamedTuple):
@@ -240,7 +240,7 @@ def _lost_writes(facts: Facts) -> Iterator[Anomaly]:
         if operation.outcome is Outcome.OK:
             for send in operation.sends():
                 if facts.is_missing(send, operation.end_ns):
-                    detail = f"nobody saw {send.value} of {operation.name} in {send.partition}"
+                    detail = f"no reader saw {send.value} of {operation.name} in {send.partition}"
                     yield Anomaly(Kind.LOST_WRITE, detail)
 
 
@@ -252,7 +252,7 @@ def _torn_transactions(facts: Facts) -> Iterator[Anomaly]:
         if known:
             missing = [send.value for send in sends if facts.is_missing(send, min(known))]
             if missing:
-                detail = f"{operation.name} is visible, but for {missing}"
+                detail = f"{operation.name} is visible except {missing}"
                 yield Anomaly(Kind.TORN_TRANSACTION, detail)
 
 
@@ -263,11 +263,11 @@ def _bad_reads(facts: Facts) -> Iterator[Anomaly]:
             writer = facts.writers.get(value)
             what = f"{operation.name} saw {value} in {partition}"
             if writer is None:
-                yield Anomaly(Kind.UNWRITTEN_VALUE, f"{what}, which nobody sent")
+                yield Anomaly(Kind.UNWRITTEN_VALUE, f"{what}, which was never sent")
             elif committed and writer.outcome is Outcome.FAIL:
                 yield Anomaly(Kind.ABORTED_READ, f"{what}, which {writer.name} aborted")
             elif committed and value in own:
-                yield Anomaly(Kind.OWN_UNCOMMITTED_READ, f"{what} before it had committed it")
+                yield Anomaly(Kind.OWN_UNCOMMITTED_READ, f"{what} before its own commit")
 
 
 def _reads(operation: Operation) -> Iterator[tuple[str, str, bool]]:
@@ -374,7 +374,7 @@ def _step(
     skipped = order[bisect_right(order, last) : bisect_left(order, offset)]
     if skipped:
         kind = Kind.INTERNAL_POLL_SKIP if is_internal else Kind.POLL_SKIP
-        yield Anomaly(kind, f"{where}: from offset {last} to {offset}, without {skipped}")
+        yield Anomaly(kind, f"{where}: offset {last} is followed by {offset}, {skipped} is skipped")
 
 
 _SEARCHES = (

@@ -1,4 +1,5 @@
-"""Both consumers behind the same blocking calls, for a test that controls time and threads."""
+"""Gives the blocking and the asyncio consumer the same blocking interface, for a test that controls
+time and threads."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from millstream.client.consumer import async_consumer
 
 
 class SyncFace:
-    """The blocking consumer."""
+    """The blocking `Consumer`."""
 
     def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
         self.consumer: Any = make()
@@ -46,7 +47,7 @@ class SyncFace:
 class AsyncFace:
     """An `AsyncConsumer` on a loop that runs only during calls.
 
-    An executor that runs a call at once, or on demand, replaces its thread.
+    A `HeldExecutor` replaces its thread.
     """
 
     def __init__(self, make: Callable[[], Consumer | AsyncConsumer]) -> None:
@@ -82,7 +83,7 @@ class AsyncFace:
             self._walk = None
 
     def cancelled_poll(self, count: int, *, is_done_before: bool) -> Any:
-        """Cancel a poll before or after its thread is done. Return its records, if any."""
+        """Cancel a poll before or after its thread has finished. Return its records, if any."""
 
         async def main() -> Any:
             self.thread.is_held = True
@@ -114,6 +115,8 @@ class AsyncFace:
 
 
 class HeldExecutor(Executor):
+    """Runs each call at once in the caller's thread or, while held, when `run` is called."""
+
     def __init__(self) -> None:
         self.is_held = False
         self.jobs: list[tuple[Future[Any], Callable[..., Any], Any, Any]] = []
@@ -131,7 +134,7 @@ class HeldExecutor(Executor):
             made.set_running_or_notify_cancel()
             try:
                 made.set_result(call(*arguments, **keywords))
-            except BaseException as error:  # noqa: BLE001 -- it is the call's result
+            except BaseException as error:  # noqa: BLE001 -- set on the future
                 made.set_exception(error)
 
 

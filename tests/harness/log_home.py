@@ -123,8 +123,8 @@ def read_batches(log: PartitionLog, start: int | None = None, max_bytes: int = 7
     while offset < log.log_end_offset:
         data = log.read(offset, max_bytes, log.log_end_offset, at_least_one=True).read()
         found = scan(data)
-        assert found, f"nothing at offset {offset}"
-        assert found[-1][0] + found[-1][1].size == len(data), "a batch was cut"
+        assert found, f"no batch at offset {offset}"
+        assert found[-1][0] + found[-1][1].size == len(data), "the read ends inside a batch"
         for position, header in found:
             batches.append(data[position : position + header.size])
             offset = header.next_offset

@@ -1,8 +1,8 @@
 """librdkafka's consumer and transactional producer in memory, without threads or a clock.
 
 `MemoryConsumer` implements the part of `confluent_kafka.Consumer` that `ConsumerCore` uses.
-`tests/client/test_memory_kafka.py` runs the same tests on both. A test decides what happens: which
-rebalances are due (`due`, served inside `poll` and `consume`), which calls fail (`faults`).
+`tests/client/test_memory_kafka.py` runs the same tests on both. A test decides which rebalances are
+due (`due`, served inside `poll` and `consume`) and which calls fail (`faults`).
 
 A callback that raises loses the records that the same call fetched, as in librdkafka.
 """
@@ -27,7 +27,7 @@ from confluent_kafka import (
 )
 
 TOPIC = "t"
-#: A consumer that polls this often without a record waits in vain.
+#: A consumer that polls this often without a record would wait forever.
 _VAIN_POLLS_MAX = 2000
 
 
@@ -43,6 +43,8 @@ class Clock:
 
 @dataclass
 class MemoryCluster:
+    """The partitions of one topic, the committed offsets of one group, and a clock."""
+
     clock: Clock = field(default_factory=Clock)
     #: The offsets of each partition's records, ascending, with gaps.
     logs: dict[int, list[int]] = field(default_factory=dict)
@@ -67,25 +69,25 @@ class MemoryCluster:
 class _Cursor:
     position: int
     is_paused: bool = False
-    #: The number of polls until the first offset of the partition is known.
+    #: The number of polls until the start position of the partition is known.
     settling: int = 0
 
 
 class MemoryConsumer:
-    """One member. It returns up to `chunk` records of a partition in a row."""
+    """One member of the group. It returns up to `chunk` records of a partition in a row."""
 
     def __init__(self, cluster: MemoryCluster, chunk: int = 2) -> None:
         self._cluster = cluster
         self._chunk = chunk
         self._cursors: dict[int, _Cursor] = {}
         self._callbacks: dict[str, Any] = {}
-        #: Rebalances: assign, revoke or lost, and partitions.
+        #: Rebalances to serve: "assign", "revoke" or "lost", and the partitions.
         self.due: deque[tuple[str, list[int]]] = deque()
         #: Called after a rebalance.
         self.on_rebalance: Callable[[str, list[int]], None] = lambda kind, partitions: None
         #: Errors to raise or return, by method.
         self.faults: dict[str, deque[KafkaError]] = {}
-        #: The number of polls in which seeking a new partition fails.
+        #: The number of polls for which seeks of a newly assigned partition fail.
         self.settling = 0
         self._vain_polls = 0
         self.is_closed = False
@@ -106,7 +108,9 @@ class MemoryConsumer:
 
     def incremental_assign(self, rows: list[TopicPartition]) -> None:
         for row in rows:
-            assert row.partition not in self._cursors, "assigned twice"
+            assert row.partition not in self._cursors, (
+                f"partition {row.partition} is already assigned"
+            )
             offset = row.offset
             if offset == OFFSET_INVALID:
                 offset = self._cluster.committed.get(row.partition, OFFSET_BEGINNING)
@@ -130,7 +134,7 @@ class MemoryConsumer:
         self._fail("seek")
         cursor = self._cursors.get(row.partition)
         if cursor is None or cursor.settling:
-            raise KafkaException(KafkaError(KafkaError._STATE, "not yet"))
+            raise KafkaException(KafkaError(KafkaError._STATE, "not assigned yet"))
         cursor.position = self._resolve(row.partition, row.offset)
 
     def _resolve(self, partition: int, offset: int) -> int:
@@ -170,7 +174,9 @@ class MemoryConsumer:
             self._vain_polls = 0
         else:
             self._vain_polls += 1
-            assert self._vain_polls < _VAIN_POLLS_MAX, "it waits for records that do not come"
+            assert self._vain_polls < _VAIN_POLLS_MAX, (
+                f"{_VAIN_POLLS_MAX} polls in a row returned no record"
+            )
             self._cluster.clock.now += timeout
         return found
 
@@ -243,7 +249,7 @@ class MemoryProducer:
         self._is_open = False
         self._sent: list[tuple[int, int]] = []
         self._offsets: list[TopicPartition] = []
-        #: Positions of records whose results were sent and committed.
+        #: Partition and offset of the input records whose results are committed.
         self.visible: list[tuple[int, int]] = []
         self.on_abort: Callable[[], None] = lambda: None
         #: Called when the outcome of a commit with a lost response becomes known.

@@ -42,14 +42,16 @@ def read_list(path: Path) -> list[Entry]:
         raise ValueError(f"{path}: {error}") from error
     rows: list[dict[str, Any]] = content.pop("test", [])
     if content or not isinstance(rows, list):
-        raise ValueError(f"{path}: expected nothing but [[test]]")
+        raise ValueError(f"{path}: expected only [[test]] tables")
     for row in rows:
         kinds = {key: type(value) for key, value in row.items()}
         if kinds != _FIELDS or not row["name"] or not row["reason"].strip():
-            raise ValueError(f"{path}: {row} needs a name, a reason and a date, and nothing else")
+            raise ValueError(
+                f"{path}: {row} must have a name, a reason and a date, and no other key"
+            )
     names = [row["name"] for row in rows]
     if len(set(names)) != len(names):
-        raise ValueError(f"{path}: a test is named twice")
+        raise ValueError(f"{path}: a test is listed twice")
     return [Entry(**row) for row in rows]
 
 

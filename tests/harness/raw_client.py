@@ -131,11 +131,13 @@ class RawClient:
         response, version, expected = self._pending.pop(0)
         frame = self.receive_frame()
         correlation_id, position = parse_response_header(frame, response.api_key, version)
-        assert correlation_id == expected, f"answer {correlation_id} came before {expected}"
+        assert correlation_id == expected, (
+            f"response {correlation_id} arrived before response {expected}"
+        )
         return codec(response, version).decode(frame, position)
 
     def call(self, request: Any, version: int | None = None) -> Any:
-        assert not self._pending, "earlier answers were not received"
+        assert not self._pending, "responses to earlier requests are pending"
         self.send(request, version)
         return self.receive()
 
@@ -159,7 +161,7 @@ class RawClient:
             except ConnectionResetError as error:
                 raise Closed from error
             if not part:
-                raise Closed(f"after {len(data)} of {size} bytes")
+                raise Closed(f"the connection closed after {len(data)} of {size} bytes")
             data += part
         return bytes(data)
 

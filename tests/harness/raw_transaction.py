@@ -46,7 +46,9 @@ class RawProducer:
         """Get a producer id; retry until the previous transaction has ended."""
         deadline = time.monotonic() + seconds_max
         while (code := self.try_init(version, timeout_ms)) == ErrorCode.CONCURRENT_TRANSACTIONS:
-            assert time.monotonic() < deadline, "an open transaction is never aborted"
+            assert time.monotonic() < deadline, (
+                f"the previous transaction is still open after {seconds_max} s"
+            )
             time.sleep(0.01)
         assert code == 0, ErrorCode(code)
 

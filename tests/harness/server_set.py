@@ -167,10 +167,13 @@ class ServerSet:
 
     def lead(self, topic: str, number: int, leader: int) -> None:
         """Make a broker the leader of a partition, and return when all brokers know."""
-        wait_until(lambda: leader in self.record(topic, number).isr, f"{leader} to be in sync")
-        wait_until(lambda: self.run(self._lead(topic, number, leader)), "the election")
         wait_until(
-            lambda: self.ask(lambda: self._all_follow(topic, number, leader)), "all to hear of it"
+            lambda: leader in self.record(topic, number).isr, f"broker {leader} to be in sync"
+        )
+        wait_until(lambda: self.run(self._lead(topic, number, leader)), f"the election of {leader}")
+        wait_until(
+            lambda: self.ask(lambda: self._all_follow(topic, number, leader)),
+            f"all brokers to see leader {leader}",
         )
 
     async def _lead(self, topic: str, number: int, leader: int) -> bool:

@@ -110,7 +110,7 @@ class SparkCluster:
         process = self._processes[name]
 
         def is_said() -> bool:
-            assert process.poll() is None, f"{name} ended:\n{self.log(name)}"
+            assert process.poll() is None, f"{name} exited:\n{self.log(name)}"
             return line.search(self.log(name)) is not None
 
-        wait_until(is_said, f"{name} to say {line.pattern!r}", _SECONDS_MAX)
+        wait_until(is_said, f"{name} to log {line.pattern!r}", _SECONDS_MAX)

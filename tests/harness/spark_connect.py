@@ -62,7 +62,7 @@ def spark_connect_server(folder: Path) -> Iterator[str]:
     try:
         wait_until(
             lambda: _STARTED.search(log.read_text()) or process.poll() is not None,
-            "the Spark Connect server is there",
+            "the Spark Connect server to start",
             _SECONDS_MAX,
         )
         found = _STARTED.search(log.read_text())

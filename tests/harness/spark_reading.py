@@ -141,7 +141,7 @@ def read_client(
     ended: set[int | None] = set()
     deadline = time.monotonic() + _READ_SECONDS_MAX
     while len(ended) < partitions:
-        assert time.monotonic() < deadline, f"read {len(rows)} records, and not all of {topic}"
+        assert time.monotonic() < deadline, f"read only {len(rows)} records of {topic}"
         for message in consumer.consume(1000, 0.1):
             error = message.error()
             if error is None:

@@ -328,7 +328,7 @@ async def _reach(store: MetadataStore, revision: int) -> int:
         async for events in changes:
             if events.revision >= revision:
                 return events.revision
-    raise AssertionError("a watch has ended")
+    raise AssertionError("the watch ended")
 
 
 def _pairs(sets: list[set[int]]) -> list[tuple[set[int], set[int]]]:

@@ -65,7 +65,7 @@ def wait_for_messages(
     seen = 0
     with _reader(servers, topics) as consumer:
         while seen < count:
-            assert time.monotonic() < deadline, f"{seen} of {count} records in {seconds_max} s"
+            assert time.monotonic() < deadline, f"read {seen} of {count} records in {seconds_max} s"
             found = consumer.consume(count - seen, timeout=0.1)
             seen += sum(message.error() is None for message in found)
 
@@ -101,7 +101,7 @@ def _drained(consumer: Consumer, partitions: int) -> list[Message]:
     ended: set[tuple[str, int]] = set()
     while len(ended) < partitions:
         message: Any = consumer.poll(_WAIT_S_MAX)
-        assert message is not None, f"nothing came for {_WAIT_S_MAX} s"
+        assert message is not None, f"no message within {_WAIT_S_MAX} s"
         place = (message.topic(), message.partition())
         if message.error() is not None:
             ended.add(place)

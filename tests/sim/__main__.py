@@ -1,8 +1,8 @@
-"""Runs seeds: `python -m sim --help`. See `run` for what a run is.
+"""Runs a simulated cluster with the faults of one or more seeds.
 
-Seeds run in batches, each in a process of its own that is forked from this one: what a run leaves
-behind (dead brokers with their tasks) goes with it. Python's hashes are the same every time, as
-brokers walk through maps in their order: a seed comes to the same end wherever it is run.
+Each batch of seeds runs in a forked process, so that memory of dead brokers is freed with it. The
+hash seed of Python is fixed, because brokers iterate over collections in hash order: a seed has
+the same result on every machine.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HASHES = {"PYTHONHASHSEED": "0"}
 
 
 def _run_batch(seeds: list[int]) -> list[Outcome]:
-    """Run seeds in a child process; up to the first that fails."""
+    """Run seeds in a child process. Stop after the first that fails."""
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
@@ -35,7 +35,7 @@ def _run_batch(seeds: list[int]) -> list[Outcome]:
             for seed in seeds:
                 try:
                     outcome = run_seed(seed)
-                except BaseException as error:  # noqa: BLE001 - it is reported with its seed
+                except BaseException as error:  # noqa: BLE001 - reported with its seed
                     outcome = Outcome(seed, 0, [f"the run itself failed: {error!r}"], 0, 0.0)
                 pipe.write(json.dumps(asdict(outcome)) + "\n")
                 if outcome.violations:
@@ -78,13 +78,15 @@ def _replay(seed: int, plant: str | None, shows_trace: bool) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="sim", description=__doc__)
-    parser.add_argument("--seed", type=int, nargs="+", help="run these and say what they came to")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print what happened")
+    parser.add_argument(
+        "--seed", type=int, nargs="+", help="run these seeds and print their results"
+    )
+    parser.add_argument("--trace", action="store_true", help="with --seed: print all events")
     parser.add_argument("--start", type=int, default=0, help="first seed")
-    parser.add_argument("--count", type=int, help="how many seeds; without it, until stopped")
-    parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
-    parser.add_argument("--plant", choices=sorted(PLANTED), help="break the broker in this way")
-    parser.add_argument("--log", default="CRITICAL", help="level of the brokers' own logging")
+    parser.add_argument("--count", type=int, help="number of seeds (default: run until stopped)")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a failure")
+    parser.add_argument("--plant", choices=sorted(PLANTED), help="plant this bug in the broker")
+    parser.add_argument("--log", default="CRITICAL", help="log level of the brokers")
     options = parser.parse_args()
     logging.basicConfig(level=options.log)
     if options.plant:
@@ -95,7 +97,7 @@ def main() -> int:
 
 
 def _run_many(options: argparse.Namespace) -> int:
-    # What is made on first use, such as codecs, is then there for every batch.
+    # Objects that are made on first use, such as codecs, are then shared by all batches.
     run_seed(0)
     gc.freeze()
     end = None if options.count is None else options.start + options.count
@@ -130,5 +132,5 @@ if __name__ == "__main__":
         os.execve(sys.executable, again, {**os.environ, **_HASHES})
     code = main()
     sys.stdout.flush()
-    # Without finalizers: dead brokers would try to clean up on a loop that has ended.
+    # Skip finalizers: those of dead brokers would use a closed loop.
     os._exit(code)

@@ -14,7 +14,7 @@ from sim.client import TOPIC, Client
 
 
 class Admin(Client):
-    """Changes may be rejected or lost during faults; that is recorded, not retried."""
+    """Sends admin requests. A request that fails during a fault is noted, not retried."""
 
     async def create_topic(self, assignments: list[list[int]], configs: dict[str, str]) -> None:
         rows = CreateTopicsRequest.Topic

@@ -1,7 +1,7 @@
-"""A simulated client: its connections, who leads what, who coordinates what.
+"""A simulated client: its connections, and the leaders and coordinators that it knows.
 
-It does what real ones do: ask any broker for the leader or the coordinator, and look for another
-when told to. An answer that no correct cluster can give is noted in the history.
+It behaves like a real client: it asks any broker for a leader or a coordinator, and asks again
+after an error. An error that no correct cluster returns is a violation in the history.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOPIC: Final = "events"
 GROUP_KEY, TRANSACTION_KEY = 0, 1
 TIMEOUT_S: Final = 0.5
 _RETRY_S: Final = (0.02, 0.1)
-#: What a correct broker never answers to these clients.
+#: Errors that a correct broker never returns to these clients.
 _IMPOSSIBLE: Final = (
     ErrorCode.OFFSET_OUT_OF_RANGE,
     ErrorCode.CORRUPT_MESSAGE,
@@ -45,12 +45,12 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 def partition_name(partition: int) -> str:
-    """As histories name it."""
+    """Return the name of a partition in histories."""
     return f"{TOPIC}-{partition}"
 
 
 class Client:
-    """One simulated client."""
+    """One simulated client, in a process of its own."""
 
     def __init__(self, cluster: Cluster, name: str, history: History) -> None:
         self._cluster = cluster
@@ -63,7 +63,7 @@ class Client:
         self._peers: dict[_Address, Peer] = {}
         #: Leader and its epoch, by partition.
         self._leaders: dict[int, tuple[_Address, int]] = {}
-        #: The newest epoch heard of, by partition: what a broker that is behind says is ignored.
+        #: The newest known epoch, by partition. Metadata with an older one is ignored.
         self._newest: dict[int, int] = {}
         self._coordinators: dict[tuple[int, str], _Address] = {}
 
@@ -77,7 +77,7 @@ class Client:
     def violated(self, what: str) -> None:
         self.history.violated(f"{self.name}: {what}")
 
-    # Asking
+    # Requests
 
     async def call(
         self,
@@ -98,7 +98,7 @@ class Client:
         return peer
 
     async def call_any(self, request: Any, version: int, response: type[_Response]) -> _Response:
-        """Send a request to one broker after the other until one responds."""
+        """Send a request to random brokers until one responds."""
         while True:
             try:
                 address = self.random.choice(self._cluster.addresses)
@@ -114,9 +114,9 @@ class Client:
         """Record an error; an impossible one is a violation."""
         self.note(f"{what}: {ErrorCode(code).name}")
         if code in _IMPOSSIBLE:
-            self.violated(f"{what} was answered {ErrorCode(code).name}")
+            self.violated(f"{what} failed with {ErrorCode(code).name}")
 
-    # Finding
+    # Leaders and coordinators
 
     async def leader(self, partition: int) -> tuple[_Address, int]:
         while partition not in self._leaders:
@@ -125,7 +125,7 @@ class Client:
             )
             answer = await self.call_any(request, 12, MetadataResponse)
             if not answer.brokers:
-                self.violated("was told that there are no brokers")
+                self.violated("a metadata response lists no brokers")
             brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             for row in answer.topics[0].partitions:
                 newest = self._newest.get(row.partition_index, 0)

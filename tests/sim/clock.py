@@ -1,4 +1,4 @@
-"""A machine's clocks on virtual time: the monotonic one is the loop's, the wall clock can jump."""
+"""A machine's clocks: the monotonic clock is the loop's virtual time, the wall clock can jump."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SimClock:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
-        #: How wrong the wall clock is.
+        #: Error of the wall clock.
         self.offset_ms = 0
 
     def wall_ms(self) -> int:

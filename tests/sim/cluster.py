@@ -1,8 +1,8 @@
 """The brokers of a simulated cluster: real `Server`s on simulated machines.
 
-A `Machine` has a disk, a clock and a network address and outlives the processes on it. A process
-that dies, or whose start fails, is started again, as its keeper would do, unless the machine is
-meant to be down.
+A `Machine` has a disk, a clock and a network address and outlives the processes on it. It restarts
+a process that dies or fails to start, as a process manager does, unless the machine is meant to be
+down.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sim.store import SimLink
 from sim.supervisor import InjectedError, SimSupervisor
 
 PORT: Final = 9092
-#: Rest of the keeper before it starts a broker again.
+#: Time from the death of a process to its restart.
 _RESTART_S: Final = 0.15
 SETTINGS: Final = {
     "log.dir": "/data",
@@ -38,7 +38,7 @@ SETTINGS: Final = {
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "800",
     "replica.high.watermark.checkpoint.interval.ms": "600",
-    # Threads of the system would make a run depend on more than its seed.
+    # With threads, a run would depend on more than its seed.
     "num.recovery.threads.per.data.dir": "1",
     "log.flush.offset.checkpoint.interval.ms": "600",
     "shutdown.drain.timeout.ms": "300",
@@ -53,7 +53,7 @@ SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "50",
     "offsets.commit.timeout.ms": "400",
 }
-#: What arrives is taken out before anybody else's turn, so one is enough for all brokers.
+#: A session empties it before another callback runs, so all brokers share one.
 _RECEIVE_BUFFER: Final = memoryview(bytearray(512 * 1024))
 
 
@@ -63,7 +63,7 @@ def _config(node_id: int, flushes_before_ack: bool) -> BrokerConfig:
         "log.flush.before.ack": str(flushes_before_ack).lower(),
         "node.id": str(node_id),
         "num.replica.fetchers": str(1 + node_id % 2),
-        # Little enough that some followers rest.
+        # Low enough that some followers are throttled.
         "replica.catch.up.rate": "2000" if node_id % 3 else "1000000",
         "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
         "broker.rack": f"rack-{node_id}",
@@ -86,11 +86,13 @@ class SimServer(Server):
 
     @property
     def lease(self) -> int | None:
-        """Of the broker's registration."""
+        """The lease of the broker's registration."""
         return None if self._membership is None else self._membership.registration.lease
 
 
 class Machine:
+    """A machine that runs one broker process after the other."""
+
     def __init__(self, cluster: Cluster, node_id: int) -> None:
         self._cluster = cluster
         self.node_id = node_id
@@ -100,19 +102,19 @@ class Machine:
         self.link = SimLink(cluster.random)
         self.process: Process | None = None
         self.server: SimServer | None = None
-        #: Of the present process's tasks.
+        #: Supervisor of the current process's tasks.
         self.supervisor: SimSupervisor | None = None
-        #: Whether its keeper is to keep a broker running.
+        #: Whether a dead process is restarted.
         self.is_wanted = False
-        #: Whether the present process serves clients.
+        #: Whether the current process serves clients.
         self.is_ready = False
-        #: Faults under way for which it may be taken for dead.
+        #: Faults in progress that may let its registration expire.
         self.impairments = 0
-        #: Whether the present process was told to stop.
+        #: Whether the current process is shutting down.
         self._is_stopping = False
-        #: How often a process was started here.
+        #: Number of processes started here.
         self.starts = 0
-        #: All that ever ran here: what is dropped in the middle of a run is finalized then.
+        #: All former processes and tasks. Dropping them would run their finalizers during the run.
         self._past: list[object] = []
         cluster.wire.network(self.host, cluster.outside)
 
@@ -132,7 +134,7 @@ class Machine:
         return self.process is not None and not self.process.is_dead
 
     def start(self) -> None:
-        """Run a broker on this machine from now on."""
+        """Start a broker, and keep one running."""
         self.is_wanted = True
         if self.is_alive:
             return
@@ -162,7 +164,7 @@ class Machine:
             await server.start()
         except OSError as error:
             cluster.loop.note(f"start of {process.name} failed: {error}")
-        except Exception as error:  # noqa: BLE001 - noted as what it is: not as documented
+        except Exception as error:  # noqa: BLE001 - a start may only raise OSError
             cluster.loop.errors.append(f"start of {process.name} raised {error!r}")
         else:
             self.is_ready = True
@@ -180,7 +182,7 @@ class Machine:
             self.kill()
 
     def kill(self) -> None:
-        """End the process at once; its files stay. The keeper starts another."""
+        """Kill the process; its files stay. A new process starts after a while."""
         process = self.process
         if process is None or process.is_dead:
             return
@@ -201,7 +203,7 @@ class Machine:
         self.start()
 
     def restart(self) -> None:
-        """Stop the broker cleanly, then start it again."""
+        """Shut the broker down cleanly, then start a new process."""
         process, server = self.process, self.server
         if process is None or server is None or not self.is_ready or process.is_dead:
             return
@@ -218,13 +220,13 @@ class Machine:
 
 
 class Cluster:
-    """All machines, and the store that they share."""
+    """All machines, and the metadata store that they share."""
 
     def __init__(
         self, loop: VirtualLoop, seed: str, count: int, *, flushes_before_ack: bool = False
     ) -> None:
         self.loop = loop
-        #: Whether brokers acknowledge only what is on their disks.
+        #: Whether brokers flush a batch before they acknowledge it.
         self.flushes_before_ack = flushes_before_ack
         self.seed = seed
         self.random = Random(seed)

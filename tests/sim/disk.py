@@ -1,13 +1,13 @@
-"""A simulated disk: files in memory that a power failure takes back to what was synced.
+"""A simulated disk: files in memory that lose writes without a sync when power fails.
 
-`Volume` is the disk of a machine and outlives its processes; `SimDisk` is the `env.disk.Disk` that
-one process has of it. What a process wrote stays when it is killed. When the machine loses power,
-each file keeps what was synced and, of the writes since then: nothing, the first few, the last of
-them torn, or any of them, with zeros where a lost one would have been. A directory keeps the names
-that it had at its last sync, or has all of the present ones.
+`Volume` is the disk of a machine and outlives its processes. `SimDisk` is the `env.disk.Disk` of
+one process. Writes of a process survive its kill. When the machine loses power, each file keeps its
+synced content. Of the writes since then it keeps none, the first few, the first few with the last
+one torn, or a random selection with zeros in the gaps. A directory keeps the names of its last
+sync, or all current names.
 
-Calls can be made to fail or to take time, which holds up the calling process or, where a thread
-would have made the call, only that.
+Calls can fail or take time. A slow call blocks the calling process, or only the thread if a thread
+makes the call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SPACE_BYTES = 1 << 40
 
 
 class _Write(NamedTuple):
-    """Bytes at a position; None means that the file was truncated there."""
+    """A write of `data` at a position, or a truncation to that position if `data` is None."""
 
     position: int
     data: bytes | None
@@ -36,9 +36,9 @@ class _Inode:
     __slots__ = ("data", "durable", "modified_ms", "pending")
 
     def __init__(self, modified_ms: int) -> None:
-        #: What processes see.
+        #: The content that processes see.
         self.data = bytearray()
-        #: What is on the disk, and what is not yet, in order.
+        #: The content on stable storage, and the writes since the last sync, in order.
         self.durable = bytearray()
         self.pending: list[_Write] = []
         self.modified_ms = modified_ms
@@ -107,7 +107,7 @@ class _Directory:
 
 
 class ReadErrors(NamedTuple):
-    """How reads fail."""
+    """The share of reads that fail, and their error."""
 
     share: float
     errno: int
@@ -134,12 +134,12 @@ class Volume:
         self.root = _Directory()
         #: Share of writes and syncs that fail.
         self.errors = 0.0
-        #: Longest time that a write or sync takes; the shortest is none.
+        #: Maximum duration of a write or sync; the minimum is 0.
         self.slow_s = 0.0
         self.power_failures = 0
-        #: The name of a directory whose files can't be read; empty if all can.
+        #: Name of a directory whose files can't be read; empty for none.
         self.unreadable = ""
-        #: How reads of any file fail; None if they do not.
+        #: Errors of reads of any file; None for no errors.
         self.read_errors: ReadErrors | None = None
 
     def prepare(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Volume:
         self.root.sync()
 
     def directories(self, name: str) -> list[str]:
-        """Return the directories in a directory at the root."""
+        """Return the names of the directories in a directory at the root."""
         found = self.root.entries[name]
         assert isinstance(found, _Directory)
         return [each for each, entry in found.entries.items() if isinstance(entry, _Directory)]
@@ -161,7 +161,7 @@ class Volume:
         found.durable.pop(directory, None)
 
     def check_readable(self, path: Path, process: Process) -> None:
-        """Raise OSError if a process can't read a file now. The simulator itself always can."""
+        """Raise OSError if a process can't read a file. The simulator gets no `read_errors`."""
         if self.unreadable and path.parent.name == self.unreadable:
             raise OSError(errno.EIO, "simulated failure of the disk", str(path))
         failing = self.read_errors
@@ -245,7 +245,7 @@ class SimDisk:
         self._process = process
 
     def touch(self) -> None:
-        """A call that changes the disk: it may fail, and it may take time."""
+        """Fail or block a call that changes the disk, as the volume is set."""
         volume = self.volume
         if volume.slow_s:
             self._process.block(volume.random.random() * volume.slow_s)
@@ -299,7 +299,7 @@ class SimDisk:
         inode = _Inode(self.volume.clock.wall_ms())
         inode.write(bytes(data), 0)
         inode.sync()
-        # As durable as a sync of the directory, but for this name alone.
+        # Durable as after a sync of the directory, but only this name.
         parent = self._directory(path.parent)
         parent.entries[path.name] = parent.durable[path.name] = inode
 

@@ -1,7 +1,7 @@
-"""Faults of whole disks: lost, swapped for others, with a log deleted, or failing to read.
+"""Faults of whole disks: a disk is lost or swapped, a log is deleted, or reads fail.
 
-A disk is lost only where another replica that can be elected has everything. One that is taken away
-and comes back may be anybody's: its partitions wait for it.
+A disk is lost only if another replica that can be elected has all records. A disk that is taken
+away and returned may be that of any broker: its partitions wait for it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ from millstream.model.topic import parse_topic_id
 from sim.cluster import Cluster, Machine
 from sim.invariant import Monitor
 
-#: Until a replica that hears nothing of its leader has left the ISR.
+#: Time after which a replica that can't fetch has left the ISR.
 _OUT_OF_SYNC_S: Final = 1.2
 _LOOK_S: Final = 0.1
-#: Until a disk that was taken away may be put back.
+#: Checks of whether a disk may be returned, before it is returned anyway.
 _LOOKS_MAX: Final = 200
 
 
 class DiskFaults:
+    """Injects faults of disks. `target` draws the machine."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -62,8 +64,8 @@ class DiskFaults:
         machine.kill()
 
     async def lose_last(self) -> None:
-        """All followers of a leader are cut off until it is the last in-sync replica; then its
-        disk is lost."""
+        """Cut off all followers until their leader is the last in-sync replica. Then lose the
+        leader's disk."""
         record = self._random.choice(list(self._cluster.records().values()))
         machines = self._cluster.machines
         if record.leader not in machines:
@@ -82,11 +84,11 @@ class DiskFaults:
         await lost
 
     async def swap(self) -> None:
-        """Run a broker on another disk for a while, and then on its own again."""
+        """Run a broker on an empty disk for a while, then on its own disk again."""
         await self._swap(self._target())
 
     async def swap_last(self) -> None:
-        """The same, of a leader whose followers have died before it and come back after it."""
+        """Swap the disk of a leader whose followers died before it and restart after it."""
         record = self._random.choice(list(self._cluster.records().values()))
         machines = self._cluster.machines
         if record.leader not in machines or self._monitor.has_any_lost:
@@ -127,7 +129,7 @@ class DiskFaults:
         machine.start()
 
     def _directory(self, machine: Machine) -> str:
-        """Return the machine's directory id, as partition records have it."""
+        """Return the machine's directory id, according to partition records."""
         names = [each.directory(machine.node_id) for each in self._cluster.records().values()]
         return next((name for name in names if name not in ("", LOST)), "")
 
@@ -148,7 +150,7 @@ class DiskFaults:
         machine.start()
 
     async def fail_reads(self) -> None:
-        """One log can't be read, until the broker is restarted."""
+        """Fail reads of one log until the broker is restarted."""
         machine = self._target()
         folders = [name for name in machine.volume.directories("data") if name in self._keys()]
         if not folders or not self._monitor.may_leave(machine):
@@ -157,7 +159,7 @@ class DiskFaults:
         self._note(f"{folder} of {machine.host} can't be read")
         volume = machine.volume
         volume.unreadable = folder
-        # Nobody may rely on it: it will be killed.
+        # Other faults must not rely on this replica: the broker is killed at the end.
         machine.impairments += 1
         await self._rest(0.05, 1.5)
         await self._monitor.until_may_leave(machine)

@@ -1,9 +1,10 @@
-"""What goes wrong in a run, drawn from its seed.
+"""The faults of a run, drawn from its seed.
 
-Each fault begins, lasts a while and ends; several may be under way at once. Nothing limits how many
-brokers are killed, paused or cut off together: that may stop a cluster but must not harm it. Only
-power failures and lost disks are kept to what the promise covers: somebody else who has everything
-must be there all the time until the broker that lost its page cache or its disk is back in sync.
+Each fault starts, lasts a while and ends. Several may be in progress at once. Any number of brokers
+may be killed, paused or cut off together: the cluster may then be unavailable, but must not lose
+records. Only power failures and lost disks are limited to what replication protects from: until
+the broker that lost its page cache or its disk is in sync again, another replica must have all
+records.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from sim.invariant import Monitor
 
 #: Mean time from one fault to the next.
 _GAP_S: Final = 0.2
-#: After a fault, until it is over for the others as well: a lease has run out or lives on.
+#: Time after a fault until other brokers have noticed it: the lease has expired or was renewed.
 _NOTICED_S: Final = 1.1
 
 
 class Nemesis:
+    """Injects the faults of one run."""
+
     def __init__(
         self,
         cluster: Cluster,
@@ -47,7 +50,7 @@ class Nemesis:
         self._clients = client_hosts
         self._admin = admin
         self._disks = DiskFaults(cluster, monitor, random, self._target)
-        #: How often each is drawn.
+        #: Weight of each fault.
         self._faults: dict[Callable[[], Awaitable[None]], int] = {
             self._kill: 5,
             self._power: 5,
@@ -89,7 +92,7 @@ class Nemesis:
         for machine in self._cluster:
             machine.start()
 
-    # Whom
+    # Targets
 
     def _target(self) -> Machine:
         machines = self._cluster.machines
@@ -116,13 +119,13 @@ class Nemesis:
         self._cluster.loop.note(f"fault: {what}")
 
     async def _last(self, low_s: float = 0.05, high_s: float = 1.6) -> None:
-        """Return a random duration; short ones are as likely as long ones."""
+        """Wait for a random time. Its logarithm is uniformly distributed."""
         ratio = high_s / low_s
         await asyncio.sleep(low_s * ratio ** self._random.random())
 
     @contextlib.asynccontextmanager
     async def _impaired(self, machines: list[Machine]) -> AsyncIterator[bool]:
-        """While brokers may be taken for dead; whether that is fair."""
+        """Mark brokers as impaired if the fault is allowed. Yields whether it is."""
         is_fair = all(map(self._monitor.may_leave, machines)) and (
             len(machines) == 1 or not self._monitor.has_any_lost
         )
@@ -136,10 +139,10 @@ class Nemesis:
         for machine in machines:
             machine.impairments -= 1
 
-    # What
+    # Faults
 
     def _stop(self, machine: Machine) -> bool:
-        """Kill a broker if the cluster must survive that."""
+        """Kill a broker if the cluster must survive that. Return whether it was killed."""
         if not self._monitor.may_leave(machine):
             return False
         self._note(f"kill {machine.host}")
@@ -166,8 +169,8 @@ class Nemesis:
         machine.regain_power()
 
     async def _fall_behind(self) -> None:
-        """A follower is cut off until it is out of sync, can only ask at first when it is back,
-        and then its leader dies."""
+        """Cut off a follower until it is out of sync, let it fetch with slow responses, then kill
+        its leader."""
         record = self._random.choice(list(self._cluster.records().values()))
         followers = [each for each in record.replicas if each != record.leader]
         if record.leader not in self._cluster.machines:
@@ -271,8 +274,8 @@ class Nemesis:
         if not self._monitor.may_leave(machine):
             return
         self._note(f"disk of {machine.host} fails")
-        # From now on nobody may rely on it: it does not use a log again whose disk failed under
-        # it, and is started anew.
+        # Other faults must not rely on this replica: logs whose disk failed stay offline until
+        # the broker is killed and restarted.
         self._monitor.stopped(machine)
         volume = machine.volume
         volume.errors = 0.3
@@ -287,7 +290,7 @@ class Nemesis:
     async def _clock_jump(self) -> None:
         machine = self._target()
         self._note(f"clock of {machine.host} jumps")
-        # Within what a topic takes of records from the future: an hour.
+        # Topics accept timestamps up to one hour in the future.
         machine.clock.offset_ms = self._random.randrange(-1_800_000, 1_800_000)
 
     async def _clean_restart(self) -> None:
@@ -311,20 +314,20 @@ class Nemesis:
                 self._cluster.store.revoke(lease)
 
     async def _repeat(self) -> None:
-        """Deliver requests of brokers or clients a second time, soon or late."""
+        """Deliver requests of a broker or a client a second time."""
         target = self._target()
         others = [machine.host for machine in self._cluster if machine is not target]
         source = self._random.choice(others + self._clients)
         for _ in range(self._random.choice((1, 2, 4))):
             self._note(f"repeat what {source} sent to {target.host}")
-            # What was cut meanwhile is given up, as whoever repeats would.
+            # The connection may be refused or cut.
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(1.0):
                     await self._cluster.wire.repeat(
                         source, target.host, self._cluster.outside, self._random.random() * 0.3
                     )
 
-    # Operators at work
+    # Admin requests
 
     async def _reassign(self) -> None:
         topic, partition = self._partition()
@@ -349,4 +352,4 @@ class Nemesis:
         for item in self._cluster.store.range(TOPICS).items:
             if decode_topic(item.value).id == topic_id:
                 return item.key.removeprefix(TOPICS), int(partition)
-        raise AssertionError(f"{key} is of no topic")
+        raise AssertionError(f"{key} has no topic")

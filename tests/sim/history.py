@@ -1,8 +1,8 @@
-"""What clients of one run did and saw, and whether that can be.
+"""The history of one run: what its clients did and saw.
 
-Clients write down operations while a run lasts; `harness.checker` searches them for what must never
-happen. Besides that: offsets that a group committed never go back, and anything that a client knows
-at once to be wrong.
+Clients record operations during a run, and `harness.checker` searches them for anomalies. The
+history itself checks that a group's committed offset never moves back. It also collects violations
+that clients report at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(slots=True)
 class Pending:
-    """An operation that was begun; of its sends nobody knows yet what became of them."""
+    """An operation in progress. The outcome of its sends is unknown."""
 
     process: str
     number: int
@@ -36,15 +36,15 @@ class _Commit:
 class History:
     """The operations of one run, recorded by its clients."""
 
-    #: The simulation's time.
+    #: Returns virtual time.
     time: Callable[[], float]
     operations: list[Operation] = field(default_factory=list)
-    #: What was wrong at once.
+    #: Violations reported during the run.
     violations: list[str] = field(default_factory=list)
     acknowledged: int = 0
     _begun: int = 0
     _pending: dict[int, Pending] = field(default_factory=dict)
-    #: By group and partition, in the order in which the group was told.
+    #: Acknowledged commits by group and partition, in order of acknowledgement.
     _commits: dict[tuple[str, int], list[_Commit]] = field(default_factory=dict)
 
     def violated(self, what: str) -> None:
@@ -84,12 +84,12 @@ class History:
     def check_fetched(
         self, who: str, group: str, partition: int, offset: int, since_s: float
     ) -> None:
-        """Somebody who became the partition's owner after `since_s` was told this offset."""
+        """Check a fetched offset against all commits that were acknowledged before `since_s`."""
         commits = self._commits.get((group, partition), ())
         known = max((each.offset for each in commits if each.at_s < since_s), default=-1)
         if offset < known:
             self.violated(
-                f"{who} was told that group {group} is at {offset} of partition {partition}, "
+                f"{who} fetched offset {offset} of group {group} in partition {partition}, "
                 f"after {known} was committed"
             )
 

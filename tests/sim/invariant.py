@@ -1,13 +1,13 @@
-"""What must hold at every instant of a run, looked at from outside of the brokers.
+"""Invariants of a run, checked from outside the brokers.
 
-one leader        in a leader epoch, one broker leads: in the store, and by what brokers think
-epochs            a partition's leader epoch never goes back, and its record always names a replica
-                  that is in sync, eligible, or was last known to be
-equal logs        below any replica's high watermark, all replicas' logs hold the same batches, one
-                  after the other
+one leader        a leader epoch has one leader, in the store and in the state of brokers
+epochs            a partition's leader epoch never decreases, and its record always names a replica
+                  that is in sync, eligible, or last known to be eligible
+equal logs        below any replica's high watermark, all replicas have the same batches, without
+                  gaps
 never back        neither a leader's high watermark nor a group's committed offset moves back
 
-This goes for all topics, the brokers' own included.
+They hold for all topics, internal topics included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from millstream.replication.partition import Partition
 from sim.cluster import Cluster, Machine
 from sim.offset_order import OffsetOrder
 
-#: How often, and how many times, a fault checks whether it may go on.
+#: Interval and maximum number of checks of whether a fault may continue.
 _LOOK_S: Final = 0.1
 _LOOKS_MAX: Final = 200
 
@@ -46,36 +46,36 @@ class _Batch(NamedTuple):
 class _Suspect:
     """A broker that stopped uncleanly."""
 
-    #: How often it had been started by then.
+    #: Number of starts of its machine before the stop.
     starts: int = 0
-    #: Whether it left the ISR when it was started again.
+    #: Whether it left the ISR after its restart.
     has_left: bool = False
-    #: Whether it may lack what was committed: it lost power or its disk.
+    #: Whether it may lack committed records: it lost power or its disk.
     has_lost: bool = False
 
 
 class Monitor:
-    """Owns what was found out so far; `check` compares it with the present."""
+    """Remembers earlier states and compares the current one with them."""
 
     def __init__(self, cluster: Cluster, violated: Callable[[str], None]) -> None:
         self._cluster = cluster
         self._violated = violated
-        # Partitions go by their keys in the store.
-        #: Who led, by partition and leader epoch.
+        # A partition is identified by its key in the store.
+        #: Leaders, by partition and leader epoch.
         self._leaders: dict[tuple[str, int], int] = {}
         #: Committed batches, by partition and base offset.
         self._committed: dict[tuple[str, int], _Batch] = {}
-        #: Up to where a process's log was compared, by process name and partition.
+        #: Offset up to which a log was compared, by process name and partition.
         self._compared: dict[tuple[str, str], int] = {}
         #: High watermark of leaders, by process name, partition and epoch.
         self._high_watermarks: dict[tuple[str, str, int], int] = {}
         self._offset_orders: dict[str, OffsetOrder] = {}
         self._epochs: dict[str, int] = {}
         self._isrs: dict[str, tuple[int, ...]] = {}
-        #: By the partition's key, until they are back and in the ISR.
+        #: By partition and broker, until the broker is ready and in the ISR.
         self._suspects: dict[tuple[str, int], _Suspect] = {}
 
-    # The store
+    # Metadata store
 
     async def watch_store(self) -> None:
         """Check every change of a partition's record."""
@@ -91,10 +91,10 @@ class Monitor:
             f" {record.elr} {record.last_known_elr} {record.replicas}"
         )
         if record.leader_epoch < self._epochs.get(key, 0):
-            self._violated(f"{key}: the leader epoch went back to {record.leader_epoch}")
+            self._violated(f"{key}: the leader epoch decreased to {record.leader_epoch}")
         self._epochs[key] = record.leader_epoch
         if not (record.isr or record.elr or record.last_known_elr):
-            self._violated(f"{key}: nobody is in sync, and nobody is known to have been")
+            self._violated(f"{key}: no replica is in sync, eligible or last known to be eligible")
         if record.leader != NO_LEADER:
             self._leads(key, record.leader_epoch, record.leader)
         before, self._isrs[key] = self._isrs.get(key, ()), record.isr
@@ -103,17 +103,17 @@ class Monitor:
             if suspect is None:
                 continue
             if machine.node_id not in record.isr:
-                # As long as the process before is registered, its leaders may take it back.
+                # While the previous process is registered, leaders may add it to the ISR again.
                 is_started = machine.starts > suspect.starts and not self._is_registered(machine)
                 suspect.has_left |= machine.node_id in before and is_started
             elif machine.is_ready or (suspect.has_left and self._is_elected(machine, record)):
                 del self._suspects[key, machine.node_id]
             elif suspect.has_left:
-                self._violated(f"{key}: {machine.host} joins the ISR again before it is back")
+                self._violated(f"{key}: {machine.host} joins the ISR again before it is ready")
 
     def _is_elected(self, machine: Machine, record: PartitionRecord) -> bool:
-        """Whether it leads. A broker that has registered can be elected before its start is over;
-        to join the ISR of another leader it must have fetched."""
+        """Whether a registered machine leads. A broker can be elected while it starts, but joins
+        the ISR of another leader only after it has fetched."""
         return record.leader == machine.node_id and self._is_registered(machine)
 
     def _is_registered(self, machine: Machine) -> bool:
@@ -124,12 +124,12 @@ class Monitor:
         if leader != broker_id:
             self._violated(f"{key}: brokers {leader} and {broker_id} lead in epoch {epoch}")
 
-    # Who may lose what
+    # Faults that are allowed
 
     def may_lose_power(self, machine: Machine) -> bool:
-        """Whether somebody else in sync has everything and stays in sync meanwhile.
+        """Whether another in-sync replica of each partition has all records.
 
-        It does not matter where everything that was acknowledged is on disks."""
+        With a flush before each acknowledgement, no other replica is needed."""
         return self.may_leave(machine) and (
             self._cluster.flushes_before_ack
             or all(
@@ -139,7 +139,7 @@ class Monitor:
         )
 
     def may_lose_disk(self, machine: Machine, key: str | None = None) -> bool:
-        """Whether somebody else who can be elected has everything, of one partition or of all."""
+        """Whether another electable replica has all records, of one partition or of each."""
         return self.may_leave(machine) and all(
             self._has_sound_member(each, record.isr + record.elr, machine.node_id)
             for each, record in self._cluster.records().items()
@@ -148,10 +148,10 @@ class Monitor:
         )
 
     def may_leave(self, machine: Machine) -> bool:
-        """Whether it leaves no partition to those alone that have lost power or their disk.
+        """Whether no partition is left with only replicas that lost power or their disk.
 
-        A broker that is killed has everything, but can't know that and leaves the ISR; one that
-        is silent for long is taken out of it."""
+        A killed broker still has all records, but it leaves the ISR because it can't know that.
+        Leaders remove a broker from the ISR that does not fetch."""
         return all(
             self._has_sound_member(key, record.isr, machine.node_id)
             for key, record in self._cluster.records().items()
@@ -161,8 +161,8 @@ class Monitor:
     async def until_may_leave(self, machine: Machine) -> None:
         """Wait until `may_leave` allows this machine to stop.
 
-        For faults that end with a restart: other faults that began meanwhile may have left this
-        machine as the only one with everything. The wait is bounded."""
+        For faults that end with a restart: because of faults since then, this machine may be the
+        only one with all records. The wait is bounded."""
         for _ in range(_LOOKS_MAX):
             if self.may_leave(machine):
                 return
@@ -170,7 +170,7 @@ class Monitor:
 
     @property
     def has_any_lost(self) -> bool:
-        """Whether a broker that lost power or its disk is not back in sync everywhere."""
+        """Whether a broker that lost power or its disk is not yet in sync in all partitions."""
         return any(suspect.has_lost for suspect in self._suspects.values())
 
     def _has_lost(self, key: str, broker_id: int) -> bool:
@@ -197,7 +197,7 @@ class Monitor:
             suspect.has_lost |= lost_disk or (lost_power and not self._cluster.flushes_before_ack)
 
     def may_return(self, machine: Machine, directory: str) -> bool:
-        """Whether the disk that a machine has now may go for the one with this directory id."""
+        """Whether a machine may replace its current disk by the one with this directory id."""
         return all(
             self._has_sound_member(key, record.isr + record.elr, machine.node_id)
             for key, record in self._cluster.records().items()
@@ -205,13 +205,13 @@ class Monitor:
         )
 
     def disk_returned(self, machine: Machine, directory: str) -> None:
-        """Record that a machine has the disk again that it had lost."""
+        """Record that a machine has its lost disk again."""
         for key, record in self._cluster.records().items():
             suspect = self._suspects.get((key, machine.node_id))
             if suspect is not None:
                 suspect.has_lost = _is_elsewhere(record, machine, directory)
 
-    # The brokers
+    # Brokers
 
     async def look_around(self, interval_s: float) -> None:
         while True:
@@ -240,7 +240,7 @@ class Monitor:
         before = self._high_watermarks.get((process, key, epoch), 0)
         if partition.high_watermark < before:
             self._violated(
-                f"{key}: the high watermark of {process}, which leads, went from "
+                f"{key}: the high watermark of the leader {process} went from "
                 f"{before} to {partition.high_watermark}"
             )
         self._high_watermarks[process, key, epoch] = partition.high_watermark
@@ -255,7 +255,7 @@ class Monitor:
         for position, header in scan(data):
             found = _Batch(header.next_offset, header.leader_epoch, header.crc)
             if header.base_offset > start:
-                self._violated(f"{key}: {process} has nothing from {start} to {header.base_offset}")
+                self._violated(f"{key}: {process} lacks [{start}, {header.base_offset})")
             known = self._committed.get((key, header.base_offset))
             if known is None:
                 self._committed[key, header.base_offset] = found
@@ -271,7 +271,7 @@ class Monitor:
 
 
 def _is_elsewhere(record: PartitionRecord, machine: Machine, directory: str) -> bool:
-    """Whether a machine's replica counts for what it has on another disk."""
+    """Whether a record counts on a machine's replica on another disk."""
     members = record.isr + record.elr + record.last_known_elr
     return machine.node_id in members and record.directory(machine.node_id) != directory
 

@@ -1,13 +1,12 @@
 """An event loop on virtual time, shared by the processes of a simulated cluster.
 
-Time stands still while anything can run and jumps to the next timer when nothing can. Callbacks run
-in the order in which they were asked for, so a run depends on nothing but its seed. What would go
-to a thread runs in line; the caller is resumed after the time that it would have taken.
+Time stands still while a callback is ready, and jumps to the next timer when none is. Callbacks run
+in the order in which they were scheduled, so a run depends only on its seed. The work of threads
+runs inline, and its caller resumes after the time that the work takes.
 
-A `Process` stands for one operating-system process. Everything that is started from its context
-belongs to it (tasks and callbacks inherit it), so that the loop can hold it up, as SIGSTOP or a
-blocking disk call would, or kill it: what belongs to a dead process never runs again, not even its
-`finally` blocks.
+A `Process` stands for one operating-system process. Tasks and callbacks inherit the process of the
+context that starts them. The loop can pause a process, as SIGSTOP or a blocking disk call does, or
+kill it. No code of a dead process runs again, not even its `finally` blocks.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from typing import Any, Final, TypeVar
 _T = TypeVar("_T")
 
 START_S: Final = 1000.0
-#: Callbacks without any time passing, after which a run is taken for stuck.
+#: Number of callbacks at one instant after which a run is considered stuck.
 _TURNS_MAX: Final = 200_000
 
 CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 
 class StuckError(Exception):
-    """Nothing is left to run, or time no longer advances."""
+    """No callback is left to run, or time does not advance."""
 
 
 class Trace:
-    """A digest of all events, for comparing runs; with `lines` also their text."""
+    """A digest of all events, to compare runs. With `keeps_lines` also their text."""
 
     __slots__ = ("digest", "lines")
 
@@ -52,7 +51,7 @@ class Trace:
 
 
 class Process:
-    """One process: running, blocked for one or more reasons, or dead."""
+    """One process: running, held for one or more reasons, or dead."""
 
     __slots__ = ("_holds", "_kept", "_loop", "_thread_s", "context", "is_dead", "name")
 
@@ -61,9 +60,9 @@ class Process:
         self.name = name
         self.is_dead = False
         self._holds = 0
-        #: What became due while it was held up, in order.
+        #: Callbacks that became due while it was held, in order.
         self._kept: deque[_Handle] = deque()
-        #: Time that the work which runs in a thread's place takes; None outside of such work.
+        #: Time that the current work of a thread has taken; None outside such work.
         self._thread_s: float | None = None
         self.context = contextvars.Context()
         self.context.run(CURRENT.set, self)
@@ -92,11 +91,11 @@ class Process:
             self._loop.halted += 1
 
     def keep(self, handle: _Handle) -> None:
-        # Also a dead one's: letting go of them would run finalizers in the middle of the run.
+        # Callbacks of dead processes too: dropping them would run finalizers during the run.
         self._kept.append(handle)
 
     def block(self, seconds: float) -> None:
-        """A call that takes so long: it holds up the process, or only the thread that makes it."""
+        """Block for `seconds`: the process, or only the thread that makes the call."""
         if self._thread_s is not None:
             self._thread_s += seconds
         elif seconds > 0:
@@ -104,7 +103,7 @@ class Process:
             self._loop.call_later(seconds, self.release, context=self._loop.outside)
 
     def run_as_thread(self, work: Callable[[], _T]) -> tuple[_T, float]:
-        """Run the work of a thread; return its result and how long it blocked."""
+        """Run the work of a thread. Return its result and the time that it blocked."""
         before, self._thread_s = self._thread_s, 0.0
         try:
             return work(), self._thread_s
@@ -113,7 +112,7 @@ class Process:
 
 
 class _Handle(asyncio.Handle):
-    """A callback to run, or to forget: it is also its own timer."""
+    """A scheduled callback. It is also the handle of its timer."""
 
     __slots__ = ("_when",)
 
@@ -140,7 +139,7 @@ class _Handle(asyncio.Handle):
 
 
 def _nothing() -> None:
-    """In place of what was cancelled, which must not be kept alive."""
+    """Replaces a cancelled callback, so that the callback can be freed."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -151,13 +150,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._now = START_S
         self._turns = 0
         self._ready: deque[_Handle] = deque()
-        #: A heap; those of one moment in the order of asking.
+        #: A heap. Timers of the same instant stay in the order of scheduling.
         self._timers: list[tuple[float, int, _Handle]] = []
         self._order = count()
         self.trace = trace or Trace()
-        #: Holds and deaths of all processes together; the common case is none.
+        #: Number of holds and deaths of all processes. Usually zero.
         self.halted = 0
-        #: The context of what belongs to no process: the network, the faults.
+        #: The context of callbacks that belong to no process: network and faults.
         self.outside = contextvars.Context()
         self.errors: list[str] = []
         self.set_exception_handler(self._collect)
@@ -181,7 +180,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if error is not None and self.trace.lines is not None:
             self.trace.lines.extend(traceback.format_exception(error))
 
-    # What the base class does with checks and comparisons that a run can't afford
+    # Overridden for speed: the base class makes checks that a run does not need
 
     def call_soon(  # type: ignore[override]
         self,
@@ -213,7 +212,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         heapq.heappush(self._timers, (when, next(self._order), handle))
         return handle
 
-    # What it leaves to its children
+    # Abstract in the base class
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers
@@ -243,7 +242,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     continue
             try:
                 context.run(handle._callback, *handle._args)
-            except Exception as error:  # noqa: BLE001 - nobody handled it: it is reported
+            except Exception as error:  # noqa: BLE001 - reported as unhandled
                 what = getattr(handle._callback, "__qualname__", "a callback")
                 self.call_exception_handler({"message": what, "exception": error})
 
@@ -251,7 +250,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         raise NotImplementedError
 
     def _write_to_self(self) -> None:
-        """There is no other thread that could wait in a selector."""
+        """Do nothing: no selector waits in another thread."""
 
     def run_in_executor(  # type: ignore[override]
         self, executor: object, func: Callable[..., _T], *args: Any
@@ -264,7 +263,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 result = func(*args)
             else:
                 result, took_s = process.run_as_thread(lambda: func(*args))
-        except Exception as error:  # noqa: BLE001 - it is the caller's, as from a thread
+        except Exception as error:  # noqa: BLE001 - set on the future
             self.call_soon(_settle, future.set_exception, future, error)
         else:
             self.call_later(took_s, _settle, future.set_result, future, result)

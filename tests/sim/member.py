@@ -1,9 +1,9 @@
-"""A member of a consumer group of the classic protocol: reads what it is given, and commits it.
+"""A member of a consumer group with the classic protocol.
 
-It joins, shares out the partitions if it leads the group, goes on where the group was, and commits
-what it read before it reads more. Where it can't know whether a commit was taken, it leaves and
-comes back as another member: a commit that is still on its way is then refused, and can't take the
-group back.
+It joins, assigns the partitions if it is the group's leader, and reads from the committed offsets.
+It commits each read before the next one. If the outcome of a commit is unknown, the member leaves
+the group and joins as a new member. The coordinator then rejects a commit that is still in transit,
+so that the committed offset can't move back.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SESSION_MS: Final = 500
 _JOIN_S: Final = 1.5
 _FETCH_MS: Final = 50
 _POLL_S: Final = 0.1
-#: The member is no longer what it was; it may join again under its id only after the last one.
+#: The member must join again. After UNKNOWN_MEMBER_ID it needs a new id.
 _OUTDATED: Final = (
     ErrorCode.UNKNOWN_MEMBER_ID,
     ErrorCode.ILLEGAL_GENERATION,
@@ -51,7 +51,7 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 class RefusedError(Exception):
-    """The coordinator's word."""
+    """An error code of the coordinator."""
 
     def __init__(self, code: int) -> None:
         super().__init__(ErrorCode(code).name)
@@ -68,9 +68,9 @@ class Member(Reader):
         self._all = list(partitions)
         self._member_id = ""
         self._generation = -1
-        #: Of the partitions that are its own.
+        #: Next offset of each assigned partition.
         self._positions: dict[int, int] = {}
-        #: When the join was asked for that gave it those.
+        #: Time of the join request that led to this assignment.
         self._joined_at = 0.0
 
     async def run(self) -> None:
@@ -92,7 +92,7 @@ class Member(Reader):
         if code in _TRY_AGAIN:
             self.forget_coordinator(GROUP_KEY, GROUP)
         elif code not in _OUTDATED:
-            self.violated(f"the group's coordinator answered {ErrorCode(code).name}")
+            self.violated(f"the group's coordinator returned {ErrorCode(code).name}")
         if code == ErrorCode.UNKNOWN_MEMBER_ID:
             self._member_id = ""
 
@@ -106,7 +106,7 @@ class Member(Reader):
         address = await self.coordinator(GROUP_KEY, GROUP)
         return await self.call(address, request, version, response, timeout_s)
 
-    # Becoming a member
+    # Joining
 
     async def _join(self) -> None:
         self._positions = {}
@@ -152,7 +152,7 @@ class Member(Reader):
         self.history.end(self.history.begin(self.name), Outcome.OK, [Assign(names)])
 
     async def committed(self, partitions: list[int]) -> dict[int, int]:
-        """Return the group's committed offsets; -1 without a commit."""
+        """Return the group's committed offsets; -1 for a partition without one."""
         if not partitions:
             return {}
         rows = OffsetFetchRequest.Group
@@ -165,10 +165,10 @@ class Member(Reader):
             _check(row.error_code)
         return {row.partition_index: row.committed_offset for row in found}
 
-    # Being one
+    # Reading and committing
 
     async def _poll(self) -> None:
-        """Read and commit once, or send a heartbeat."""
+        """Read and commit each partition once, then send a heartbeat."""
         for partition, position in list(self._positions.items()):
             fetched = await self.fetch(partition, position, _FETCH_MS)
             if fetched is not None and fetched.position > position:
@@ -225,6 +225,6 @@ def _check(code: int) -> None:
 
 
 def _shares(answer: JoinGroupResponse, partitions: list[int]) -> dict[str, list[int]]:
-    """Partitions in turns."""
+    """Assign partitions to members in round-robin order."""
     members = sorted(member.member_id for member in answer.members)
     return {member: partitions[place :: len(members)] for place, member in enumerate(members)}

@@ -1,10 +1,10 @@
-"""Errors inside of brokers: reads that fail, callbacks that raise, background tasks that raise.
+"""Errors inside brokers: reads that fail, callbacks that raise, background tasks that raise.
 
-They are drawn from a random stream of their own, and happen beside the faults of `fault`: a seed
-has the same other faults with and without them. Half of the seeds have none.
+They are drawn from a random stream of their own, so they do not change the faults of `fault`. Half
+of the seeds have none.
 
-A broker must get over all of them by itself, but for those that it is restarted for: a log whose
-disk returned EIO or that could not be truncated stays offline, and some tasks can't begin again.
+A broker must recover from most of them by itself. It is restarted for the others: a log whose disk
+returned EIO or that could not be truncated stays offline, and some tasks can't be restarted.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from sim.disk import ReadErrors
 from sim.invariant import Monitor, partitions_of
 from sim.supervisor import InjectedError
 
-#: Mean time from one to the next.
+#: Mean time from one error to the next.
 _GAP_S: Final = 0.4
-#: After one, until it is over for the other brokers as well: a lease has run out or lives on.
+#: Time until other brokers have noticed an error: the lease has expired or was renewed.
 _NOTICED_S: Final = 1.1
-#: Errors of a system that is short of something, after which the file can be read again.
+#: Errors of a system that lacks memory or descriptors. The file can be read later.
 _PASSING: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 class Mishaps:
+    """Injects the errors of one run."""
+
     def __init__(self, cluster: Cluster, monitor: Monitor, random: Random) -> None:
         self._cluster = cluster
         self._monitor = monitor
         self._random = random
-        #: How often each is drawn.
+        #: Weight of each kind of error.
         self._kinds: dict[Callable[[Machine], Awaitable[None]], int] = {
             self._fail_reads_for_a_while: 4,
             self._fail_reads_until_restarted: 2,
@@ -45,11 +47,11 @@ class Mishaps:
         self._count = random.choice((0, 0, 0, 0, 1, 1, 2, 3))
 
     def __bool__(self) -> bool:
-        """Whether the seed injects any."""
+        """Whether the seed has any errors."""
         return self._count > 0
 
     async def run(self) -> None:
-        """Return when all of them are over."""
+        """Inject errors; return when all of them are over."""
         kinds, weights = list(self._kinds), list(self._kinds.values())
         under_way = []
         for kind in self._random.choices(kinds, weights, k=self._count):
@@ -76,7 +78,7 @@ class Mishaps:
         await self._last(0.05, 0.8)
         volume.read_errors = None
         if any(partition.log.failure for partition in partitions_of(machine)):
-            # A log that could not be truncated halfway: an operator restarts the broker.
+            # A truncation failed halfway: an operator restarts the broker.
             self._note(f"{machine.host} has a log offline")
             await self._monitor.until_may_leave(machine)
             self._monitor.stopped(machine)
@@ -87,12 +89,12 @@ class Mishaps:
         machine.impairments -= 1
 
     async def _fail_reads_until_restarted(self, machine: Machine) -> None:
-        """Any file may be hit, and logs that were hit are offline until the broker restarts."""
+        """Fail reads of any file with EIO. Logs that were hit stay offline until the restart."""
         if not self._monitor.may_leave(machine):
             return
         share = self._random.choice((0.02, 0.1, 0.5))
         self._note(f"{share:.0%} of the reads of {machine.host} fail: EIO")
-        # From now on nobody may rely on it: it is killed in the end.
+        # Other faults must not rely on this replica: the broker is killed at the end.
         self._monitor.stopped(machine)
         machine.impairments += 1
         volume = machine.volume
@@ -123,7 +125,7 @@ class Mishaps:
         if task.policy is Policy.STOP:
             if not self._monitor.may_leave(machine):
                 return
-            # The broker gives up, and its keeper starts another.
+            # The broker shuts down, and its machine starts another process.
             self._monitor.stopped(machine)
         self._note(f"{task} of {machine.host} raises")
         assert machine.process is not None

@@ -1,14 +1,14 @@
-"""A simulated network: hosts, connections between them, and what can go wrong with those.
+"""A simulated network: hosts, connections between them, and faults of both.
 
-What programs see is what TCP shows. Bytes arrive in order, once, after a delay, in pieces of any
-size. While the way from one host to another is cut, what is sent that way waits; it arrives late
-if the way opens again, and after `RESET_S` the sender gives up with a TimeoutError, as it does when
-only the acknowledgements of the other side are lost. Connecting needs both ways. A process that
-dies has its connections reset at once; a machine that loses power says nothing, and resets what
-still comes for its former connections once it is up again.
+Programs see what TCP shows. Bytes arrive in order, once, after a delay, in pieces of any size. Each
+direction between two hosts can be cut. Bytes that are sent in a cut direction wait and arrive after
+it is healed. After `RESET_S` the sender fails with a TimeoutError, also if only the direction of
+the acknowledgements is cut. Connecting needs both directions. The connections of a process that
+dies are reset at once. A machine without power sends nothing. Once it has power again, it resets
+former connections on which data arrives.
 
-TCP does not duplicate, but what sits in between may: `Wire.repeat` sends a request once more, on a
-connection of its own. Clients that repeat a request whose answer was lost do the same.
+TCP does not duplicate data, but proxies may: `Wire.repeat` sends a request again on a connection of
+its own. A client that retries a request after a lost response does the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from millstream.wire.api import ApiKey
 from sim.loop import Process, VirtualLoop
 
-#: Time without acknowledgement after which a sender gives a connection up.
+#: Time without acknowledgement after which a sender aborts a connection.
 RESET_S: Final = 1.5
 DELAY_S: Final = (0.0002, 0.002)
 #: Share of writes that arrive in two pieces.
@@ -38,7 +38,7 @@ _UNREPEATABLE: Final = (
     ApiKey.END_TXN,
     ApiKey.WRITE_TXN_MARKERS,
 )
-#: Requests of one way that are remembered, to be repeated.
+#: Number of the last requests in one direction that can be repeated.
 _REMEMBERED: Final = 6
 
 Factory: TypeAlias = Callable[[], asyncio.BufferedProtocol]
@@ -60,12 +60,12 @@ class Wire:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.ends: dict[int, SimTransport] = {}
         self.numbers = count(1)
-        #: Since when each way is cut.
+        #: Start of the cut of each direction that is cut.
         self.cuts: dict[tuple[str, str], float] = {}
-        #: Ways that are slower than others: their delays.
+        #: Minimum and maximum delay of slow directions.
         self.slow: dict[tuple[str, str], tuple[float, float]] = {}
         self._opened: list[asyncio.Future[None]] = []
-        #: The last that was sent each way by who had connected: the port, and the bytes.
+        #: The last requests of clients in each direction: port and bytes.
         self.sent: dict[tuple[str, str], deque[tuple[int, bytes]]] = {}
 
     def network(self, host: str, process: Process) -> SimNetwork:
@@ -75,7 +75,7 @@ class Wire:
     # Faults
 
     def cut(self, source: str, target: str) -> None:
-        """Drop all traffic in one direction between two hosts."""
+        """Hold all traffic in one direction between two hosts."""
         if (source, target) not in self.cuts:
             since = self.cuts[source, target] = self.loop.time()
             self.loop.call_later(RESET_S, self._give_up, source, target, since)
@@ -95,9 +95,9 @@ class Wire:
                 end.arrive("reset")
 
     async def repeat(self, source: str, target: str, process: Process, hold_s: float) -> None:
-        """Send one of the last requests again, and let nobody have the answer.
+        """Send one of the last requests again and discard the response.
 
-        Raises OSError where nobody listens any more."""
+        Raises OSError if no process listens at the port any more."""
         sent = [each for each in self.sent.get((source, target), ()) if _is_repeatable(each[1])]
         if not sent:
             return
@@ -109,7 +109,7 @@ class Wire:
         transport.abort()
 
     def end_process(self, process: Process) -> None:
-        """A process died: its host closes its sockets."""
+        """Close all sockets of a dead process."""
         for address in [a for a, each in self.listeners.items() if each.process is process]:
             del self.listeners[address]
         for end in [end for end in self.ends.values() if end.process is process]:
@@ -144,7 +144,7 @@ class Wire:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # Passage
+    # Delivery
 
     def delay_s(self, source: str, target: str) -> float:
         low, high = self.slow.get((source, target), DELAY_S)
@@ -154,7 +154,7 @@ class Wire:
         return (source, target) not in self.cuts and self.hosts[target].is_up
 
     async def passage(self, source: str, target: str) -> None:
-        """Return when something that is sent now has arrived; may be never."""
+        """Wait until a packet that is sent now has arrived. May wait forever."""
         self.hosts.setdefault(target, _Host())
         await asyncio.sleep(self.delay_s(source, target))
         while not self.is_open(source, target):
@@ -175,8 +175,9 @@ class _Sink(asyncio.BufferedProtocol):
 
 
 def _is_repeatable(data: bytes) -> bool:
-    """Not what means something else when it comes again later, whoever sends it: offsets that a
-    group commits, and the end of a transaction whose producer keeps its epoch."""
+    """Whether a late duplicate of a request is harmless.
+
+    It is not for offset commits and the end of a transaction whose producer keeps its epoch."""
     return int.from_bytes(data[4:6]) not in _UNREPEATABLE
 
 
@@ -234,7 +235,7 @@ class SimNetwork:
         far = SimTransport(wire, host, self._host, listener.process)
         near.peer, far.peer = far, near
         wire.loop.note(f"connect {self._host} {host}:{port} as {near.number}")
-        # The other side's system accepts for it, whatever the process does meanwhile.
+        # The operating system of the peer accepts, even if the process is held.
         wire.loop.call_soon(far.begin, listener.factory, context=listener.process.context)
         near.begin(factory)
         return near
@@ -250,25 +251,25 @@ class SimTransport(asyncio.Transport):
     ) -> None:
         super().__init__()
         self._wire = wire
-        #: To which this end has connected.
+        #: Port that this end has connected to; None at the accepting end.
         self._port = port
         self.host = host
         self.peer_host = peer_host
         self.process = process
         self.number = next(wire.numbers)
         self._protocol: asyncio.BufferedProtocol | None = None
-        #: Sent but held up by a cut.
+        #: Sent, but held by a cut.
         self.held: list[_Item] = []
-        #: On their way here, in order; each has a timer.
+        #: In transit to this end, in order. Each item has a timer.
         self._coming: deque[_Item] = deque()
-        #: Arrived and not taken by the program yet.
+        #: Arrived, but not yet read by the program.
         self._arrived: deque[_Item] = deque()
         self._arrives_at = 0.0
         self.sent_at = 0.0
         self._is_reading = True
         self._is_closing = False
         self.is_lost = False
-        #: Sent and not taken by the other side's program.
+        #: Sent, but not yet read by the program at the other end.
         self._unread_bytes = 0
         self._limits = (_HIGH_BYTES // 4, _HIGH_BYTES)
         self._is_writing_paused = False
@@ -332,7 +333,7 @@ class SimTransport(asyncio.Transport):
         self.arrive(self._coming.popleft())
 
     def arrive(self, item: _Item) -> None:
-        """Something has reached this end's host."""
+        """Receive an item at this end's host."""
         wire = self._wire
         if self.is_lost:
             if item != "reset":
@@ -347,7 +348,7 @@ class SimTransport(asyncio.Transport):
             self.process.context.run(self._take)
 
     def _answer_lost(self) -> None:
-        """Something came for a connection that is gone here."""
+        """Respond to an item for a connection that this host has closed."""
         wire = self._wire
         if wire.hosts[self.host].is_up:
             self.transmit("reset")
@@ -420,12 +421,12 @@ class SimTransport(asyncio.Transport):
             self._wire.loop.call_soon(self._lose, None, context=self.process.context)
 
     def fail(self, error: Exception) -> None:
-        """Abort the connection: the system's retries have expired."""
+        """End the connection with an error: the system has stopped retransmitting."""
         if not self.is_lost:
             self._wire.loop.call_soon(self._lose, error, context=self.process.context)
 
     def vanish(self, *, leaves_held: bool = False) -> None:
-        """Nobody is at this end any more; the system may still have something to send."""
+        """Drop this end without a callback. With `leaves_held`, held items are still sent."""
         self.is_lost = True
         if not leaves_held:
             self.held.clear()

@@ -1,7 +1,7 @@
-"""Committed offsets as the offsets topic's log tells them: no group's ever goes back.
+"""Checks in the log of the offsets topic that no committed offset moves back.
 
-Takes the committed batches of the topic in their order. Offsets of a transaction count when it is
-committed, unless a later commit has overtaken them.
+It reads the committed batches in order. Offsets of a transaction count from its commit marker on,
+unless the log has a newer commit of the same partition.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _Place = tuple[str, str, int]
 
 
 class OffsetOrder:
-    """Of one partition of the offsets topic."""
+    """The committed offsets in one partition of the offsets topic."""
 
     def __init__(self, violated: Callable[[str], None]) -> None:
         self._violated = violated
-        #: Offset, and where in the log it was committed.
+        #: Committed offset, and its offset in the log.
         self._offsets: dict[_Place, tuple[int, int]] = {}
         self._pending: dict[int, list[tuple[_Place, int, int]]] = {}
 
@@ -47,7 +47,7 @@ class OffsetOrder:
             place = (key.group_id, key.topic, key.partition)
             value = decode_value(key, record.value)
             if not isinstance(value, OffsetCommitValue):
-                self._violated(f"the offset of {place} was forgotten")
+                self._violated(f"the committed offset of {place} was deleted")
             elif header.is_transactional:
                 pending = self._pending.setdefault(header.producer_id, [])
                 pending.append((place, value.offset, record.offset))

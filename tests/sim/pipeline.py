@@ -1,10 +1,10 @@
-"""Batches of one transaction, sent as real clients send them: several requests in flight.
+"""Sends the batches of one transaction as real clients do: with several requests in flight.
 
-A round sends everything that was not acknowledged, in order, and waits for all responses; a request
-may have batches for several partitions of one leader. What failed is sent again in the next round.
+A round sends all unacknowledged batches in order and waits for all responses. A request may have
+batches for several partitions of one leader. The next round retries the batches that failed.
 
-An earlier batch that was rejected or lost excuses any later one of its partition. Where nothing
-before it went wrong, a batch can't be out of sequence: the broker has let a later one overtake.
+After a batch was rejected or lost, later batches of its partition may fail as out of sequence.
+Without such a failure, an out-of-sequence error means that the broker reordered requests.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from millstream.replication.peer import Peer, PeerError
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 from sim.client import TOPIC, Client
 
-#: What an idempotent producer may have in flight on a connection.
+#: Requests that an idempotent producer may have in flight on a connection.
 IN_FLIGHT_MAX = 5
-#: Between two requests: shorter and longer than a coordinator takes to admit partitions.
+#: Pauses between two requests: shorter and longer than the admission of a partition takes.
 _PAUSES_S = (0.0, 0.0, 0.002, 0.01)
 
 
 @dataclass(slots=True)
 class Batch:
-    """One record for one partition. Those of one `request` go together where they can."""
+    """One record for one partition.
+
+    Batches with the same `request` and the same leader go into one request."""
 
     request: int
     partition: int
@@ -35,12 +37,12 @@ class Batch:
     sequence: int
     data: bytearray
     is_acknowledged: bool = False
-    #: None also where the broker knows that it has the batch, but not where.
+    #: None before the acknowledgement, and for a duplicate whose offset the broker no longer knows.
     offset: int | None = None
 
     @property
     def sent(self) -> Send:
-        """The record, with its offset if that is known."""
+        """The send, with the offset if it is known."""
         return Send(self.send.partition, self.send.value, self.offset)
 
 
@@ -59,10 +61,10 @@ async def send_round(
     timeout_s: float,
     failed: Callable[[Batch, int, bool], None],
 ) -> None:
-    """Send once what was not acknowledged.
+    """Send unacknowledged batches once.
 
-    `failed` is called with a batch, its error code (-1 if the response was lost), and whether an
-    earlier batch of its partition had failed in this round."""
+    Calls `failed` with a batch, its error code (-1 if the response was lost), and whether an
+    earlier batch of its partition failed in this round."""
     flights, lost = await _depart(client, transactional_id, batches, version)
     if flights:
         await asyncio.wait([flight.response for flight in flights], timeout=timeout_s)
@@ -85,7 +87,7 @@ async def send_round(
                 batch.is_acknowledged = True
                 batch.offset = row.base_offset
             elif row.error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-                # A retry of one of the last batches, after a restart that forgot all but the last.
+                # A retry after a restart: the broker knows only the producer's last batch.
                 batch.is_acknowledged = True
             else:
                 fail(batch, row.error_code)
@@ -96,7 +98,7 @@ async def send_round(
 async def _depart(
     client: Client, transactional_id: str, batches: Sequence[Batch], version: int
 ) -> tuple[list[_Flight], list[Batch]]:
-    """The requests that were sent, and the batches for which that was not possible."""
+    """Return the requests that were sent, and the batches that could not be sent."""
     peers: dict[int, Peer | None] = {}
     addresses: dict[int, tuple[str, int]] = {}
     for batch in batches:
@@ -134,7 +136,7 @@ def _request(transactional_id: str, batches: Sequence[Batch]) -> ProduceRequest:
         topic_data=[
             ProduceRequest.Topic(
                 name=TOPIC,
-                # The broker stamps the bytes that it gets, so each attempt has its own.
+                # The broker changes the bytes that it receives, so each attempt gets a copy.
                 partition_data=[
                     rows(index=batch.partition, records=bytearray(batch.data)) for batch in batches
                 ],
@@ -144,7 +146,7 @@ def _request(transactional_id: str, batches: Sequence[Batch]) -> ProduceRequest:
 
 
 def _rows(flight: _Flight) -> dict[int, ProduceResponse.Topic.Partition]:
-    """By partition; none where the response was lost."""
+    """Return the rows of a response by partition; none if the response was lost."""
     response = flight.response
     if response.exception() is not None:
         return {}

@@ -1,6 +1,6 @@
-"""Known bugs to put into the broker, one at a time: the simulator must find each of them.
+"""Planted bugs. The simulator must find each of them.
 
-Each takes one rule away that the design relies on, where the code has that rule.
+Each function patches the broker so that it breaks one rule of the design.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def accept_stale_leader() -> None:
 
 
 def expand_early() -> None:
-    """A replica joins the ISR because of records that it has not confirmed by its next fetch."""
+    """A replica joins the ISR by records that it has not yet confirmed with its next fetch."""
 
     def is_in_sync(follower: FollowerState, leader: LeaderView) -> bool:
         if follower.log_end_offset < 0:
@@ -97,7 +97,7 @@ def expand_early() -> None:
 
 
 def lose_epoch_at_roll() -> None:
-    """A new segment starts without the present leader epoch, which then seems to start there."""
+    """Rolling a segment loses the current leader epoch, which then seems to start there."""
     roll = PartitionLog.roll
 
     def forget(self: PartitionLog) -> Segment:
@@ -111,7 +111,7 @@ def lose_epoch_at_roll() -> None:
 
 
 def trust_unclean_restart() -> None:
-    """A broker stays in the ISR after a stop in which it may have lost records."""
+    """A broker stays in the ISR after an unclean stop, in which it may have lost records."""
 
     async def trust(catalog: Catalog, broker_id: int, directory: str = "") -> int:
         return 0
@@ -120,7 +120,7 @@ def trust_unclean_restart() -> None:
 
 
 def skip_transaction_queue() -> None:
-    """A transactional request does not wait for an earlier one of its producer."""
+    """A transactional request does not wait for an earlier request of its producer."""
     may_append = TransactionQueues.may_append
     numbers = count()
 
@@ -132,7 +132,7 @@ def skip_transaction_queue() -> None:
 
 
 def elect_the_empty_disk() -> None:
-    """A broker that comes back without its disk, or without a log, stays in the ISR."""
+    """A broker that restarts without its disk, or without a log, stays in the ISR."""
 
     def has_lost(catalog: Catalog, broker_id: int, folder: LogDirectory) -> bool:
         return False
@@ -141,7 +141,7 @@ def elect_the_empty_disk() -> None:
 
 
 def forget_the_eligible() -> None:
-    """A replica that leaves an ISR below its minimum is as any other out of sync."""
+    """A replica that leaves an ISR below its minimum does not become an eligible leader replica."""
     with_isr = replica_set.with_isr
 
     def forget(

@@ -1,4 +1,4 @@
-"""An idempotent producer with acks=all: one request at a time, repeated until acknowledged."""
+"""An idempotent producer with acks=all. It retries each request until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Producer(Client):
         self._partition = partition
         self._sent = 0
         self.is_finishing = False
-        #: Mean rest between requests.
+        #: Mean time between requests.
         self.rest_s = self.random.choice((0.1, 0.3, 0.6))
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class Producer(Client):
     async def _send(self, batch: bytearray) -> int:
         while True:
             address, _ = await self.leader(self._partition)
-            # The broker stamps the bytes that it gets, so each attempt has its own.
+            # The broker changes the bytes that it receives, so each attempt gets a copy.
             request = produce_request(TOPIC, bytearray(batch), self._partition, timeout_ms=400)
             try:
                 answer = await self.call(address, request, 12, ProduceResponse)

@@ -1,8 +1,8 @@
-"""Callbacks of brokers that raise: where responses are made, and where waits for offsets end.
+"""Callbacks in brokers that raise: when a response is encoded, and when an offset is acknowledged.
 
-Which processes' callbacks raise at present, and how often, is set by `begin` and `end`. A response
-that can't be made ends its connection. A callback that waited for an offset raises after its work:
-whoever called it must go on with the others.
+`begin` and `end` set which processes' callbacks raise, and how often. A response that can't be
+encoded closes its connection. A callback of `when_acknowledged` raises after it has done its work:
+the partition must still call the other callbacks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.replication.partition import Partition
 from sim.loop import CURRENT, Process
 from sim.supervisor import InjectedError
 
-#: The share of callbacks that raise, by process.
+#: The share of callbacks that raise and the source of randomness, by process.
 _raising: Final[dict[Process, tuple[float, Random]]] = {}
 
 

@@ -1,7 +1,7 @@
-"""Reading partitions: one fetch at a time, and consumers that read one from the start.
+"""Clients that fetch, and a consumer that reads one partition from the start.
 
-A reader of committed records leaves out what was aborted, as clients do. While a leader's epoch
-lasts, no reader is told a smaller high watermark.
+A `read_committed` reader skips records of aborted transactions, as real clients do. A high
+watermark that decreases within a leader epoch is a violation.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from sim.history import History
 
 class Fetched(NamedTuple):
     records: list[Seen]
-    #: Where the next fetch goes on.
+    #: Offset of the next fetch.
     position: int
-    #: What a reader of this kind can see of the log.
+    #: The high watermark, or the last stable offset for a `read_committed` reader.
     end: int
 
 
@@ -33,11 +33,11 @@ class Reader(Client):
     def __init__(self, cluster: Cluster, name: str, history: History, *, committed: bool) -> None:
         super().__init__(cluster, name, history)
         self.is_committed = committed
-        #: The largest high watermark told, by partition and leader epoch.
+        #: The last high watermark in a response, by partition and leader epoch.
         self._told: dict[tuple[int, int], int] = {}
 
     async def fetch(self, partition: int, position: int, wait_ms: int = 300) -> Fetched | None:
-        """One attempt; None if it came to nothing, and then it was time to rest."""
+        """Fetch once. After an error, wait and return None."""
         address, epoch = await self.leader(partition)
         request = self._request(partition, position, epoch, wait_ms)
         try:
@@ -83,7 +83,7 @@ class Reader(Client):
 
 
 def _take(row: Any, position: int) -> tuple[list[Seen], int]:
-    """What a program gets of a partition's answer, and where it goes on."""
+    """Return the records that a program sees of a response, and the next position."""
     starts: dict[int, list[int]] = {}
     for each in row.aborted_transactions or ():
         starts.setdefault(each.producer_id, []).append(each.first_offset)
@@ -125,12 +125,12 @@ class Consumer(Reader):
             await self._read()
 
     async def read_to_end(self) -> None:
-        """Until everything was read that there is."""
+        """Read until the end of the partition."""
         while not await self._read(is_last=True):
             continue
 
     async def _read(self, *, is_last: bool = False) -> bool:
-        """One fetch; whether that was the end."""
+        """Fetch once. Return whether that reached the end."""
         operation = self.history.begin(self.name)
         fetched = await self.fetch(self.partition, self.position)
         if fetched is None:

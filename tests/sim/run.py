@@ -1,4 +1,4 @@
-"""One run: a cluster, clients, faults, the time to recover, and what was wrong."""
+"""One run: start a cluster and its clients, inject faults, wait for recovery, check the result."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sim.producer import Producer
 from sim.reader import Consumer
 from sim.transaction import TransactionalProducer
 
-#: Until the cluster is whole again after the last fault, and everybody has read everything.
+#: Time that the cluster has to recover after the last fault, and each consumer to catch up.
 RECOVERY_S_MAX: Final = 30.0
 _START_S_MAX: Final = 10.0
 _LOOK_S: Final = 0.1
 PARTITIONS: Final = 2
 
-#: What ran before stays: letting go of it would finalize it while another run is under way.
+#: Earlier runs. Dropping them would run their finalizers during another run.
 _past: list[object] = []
 
 
 @dataclass(slots=True)
 class Outcome:
     seed: int
-    #: Equal for two runs in which the same happened.
+    #: Equal for two runs with the same trace.
     digest: int
     violations: list[str]
     acknowledged: int
@@ -68,6 +68,8 @@ def run_seed(seed: int, *, keeps_lines: bool = False) -> Outcome:
 
 
 class Run:
+    """The parts of one run, drawn from its seed."""
+
     def __init__(self, loop: VirtualLoop, seed: int) -> None:
         random = Random(f"run {seed}")
         self._loop = loop
@@ -103,11 +105,11 @@ class Run:
         )
         self._mishaps = Mishaps(self.cluster, self._monitor, Random(f"mishaps {seed}"))
         self._random = random
-        #: Of the partitions, once they were read to the end.
+        #: Offset after the last record of each partition, once it is read to the end.
         self._ends: dict[int, int] = {}
 
     def _make_transactors(self, random: Random) -> list[TransactionalProducer]:
-        """None, one, or two; the two may be of one transactional id."""
+        """Make none, one or two. Two may share a transactional id."""
         draw = random.random()
         ids = (
             []
@@ -172,17 +174,18 @@ class Run:
             if not task.cancelled() and task.exception() is not None:
                 self.history.violated(f"{task.get_name()} ended with {task.exception()!r}")
 
-    # The end
+    # Recovery
 
     async def _recover(self, producing: list[asyncio.Task[None]]) -> None:
-        """Wait until all is well again, then read all that there is."""
+        """Wait until the cluster has recovered, then read all partitions to the end."""
 
         def is_done() -> bool:
             return all(task.done() for task in producing) and self._is_whole()
 
         if not await self._until(is_done, RECOVERY_S_MAX):
             self.history.violated(
-                f"not whole {RECOVERY_S_MAX:.0f} s after the last fault: {self._state(producing)}"
+                f"not recovered {RECOVERY_S_MAX:.0f} s after the last fault: "
+                f"{self._state(producing)}"
             )
             return
         for number in range(PARTITIONS):
@@ -201,7 +204,7 @@ class Run:
         self._monitor.check()
 
     async def _await_group(self) -> None:
-        """Until the group has committed everything."""
+        """Wait until the group has committed the end of every partition."""
         observer = Member(self.cluster, 100, range(PARTITIONS), self.history)
         await observer.process.spawn(self._observe(observer))
 
@@ -221,10 +224,10 @@ class Run:
             if all(found.get(number, -1) >= end for number, end in self._ends.items() if end):
                 return
             await observer.rest()
-        self.history.violated(f"the group is at {found} of {self._ends}")
+        self.history.violated(f"the group has committed {found} and the ends are {self._ends}")
 
     def _is_whole(self) -> bool:
-        """Whether every broker serves and every partition is in sync, to the end, everywhere."""
+        """Whether all brokers are ready and all replicas of each partition in sync and equal."""
         cluster = self.cluster
         if not all(machine.is_ready for machine in cluster):
             return False
@@ -237,12 +240,12 @@ class Run:
                 offsets = (partition.log.log_end_offset, partition.high_watermark)
                 ends.setdefault(partition.topic_partition, set()).update(offsets)
                 if partition.is_leader:
-                    # Nobody's transaction is left open.
+                    # No transaction is open.
                     ends[partition.topic_partition].add(partition.last_stable_offset)
         return all(len(found) == 1 for found in ends.values())
 
     def _state(self, producing: list[asyncio.Task[None]]) -> str:
-        """For people, of a cluster that does not recover."""
+        """Describe a cluster that does not recover."""
         lines = [
             f"{machine.host} ready={machine.is_ready} alive={machine.is_alive} "
             + " ".join(
@@ -255,7 +258,7 @@ class Run:
             f"{key} leader={r.leader} epoch={r.leader_epoch} isr={r.isr}"
             for key, r in self.cluster.records().items()
         ]
-        lines.append(f"producers at work: {sum(not task.done() for task in producing)}")
+        lines.append(f"producers not finished: {sum(not task.done() for task in producing)}")
         return "; ".join(lines)
 
     async def _until(self, condition: Callable[[], bool], wait_s_max: float) -> bool:

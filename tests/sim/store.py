@@ -1,4 +1,4 @@
-"""The way between a broker and the metadata store, as the simulator has it: slow, or cut."""
+"""A simulated link between a broker and the metadata store. It has a delay and can be cut."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 from millstream.metadata.store.port import UnavailableError, UncertainError
 
 _DELAY_S: Final = (0.0005, 0.004)
-#: What a client of the store waits before it gives up.
+#: Time after which a client of the store gives up.
 _TIMEOUT_S: Final = 0.3
 
 
 class SimLink:
-    """One broker's. While it is cut, calls fail after a while, and news wait."""
+    """One broker's link. While it is cut, calls fail after a timeout, and watch events wait."""
 
     __slots__ = ("_healed", "_random", "is_cut")
 

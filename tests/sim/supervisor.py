@@ -7,11 +7,11 @@ from sim.loop import VirtualLoop
 
 
 class InjectedError(Exception):
-    """What the simulator makes callbacks and tasks raise."""
+    """An error that the simulator injects into callbacks and tasks."""
 
 
 class SimSupervisor(FaultSupervisor):
-    """Notes failures that were injected, and takes any other for a violation."""
+    """Notes injected failures in the trace. Any other failure is a violation."""
 
     __slots__ = ("_loop", "_name")
 

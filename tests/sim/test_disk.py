@@ -1,4 +1,4 @@
-"""The simulated disk does what the real one does, and loses what it may lose."""
+"""The simulated disk behaves like the real one, and a power failure loses unsynced writes."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def disk(request: pytest.FixtureRequest, simulated: SimDisk, tmp_path: Path) -> 
     return simulated
 
 
-# What every disk does
+# Both disks
 
 
-def test_what_was_written_is_read(disk: Disk, tmp_path: Path) -> None:
+def test_a_read_returns_written_bytes(disk: Disk, tmp_path: Path) -> None:
     file = disk.open(tmp_path / "f", create=True)
     file.write(b"hello", 0)
     file.write(memoryview(b", world"), 5)
@@ -59,7 +59,7 @@ def test_writing_past_the_end_leaves_zeros(disk: Disk, tmp_path: Path) -> None:
     assert disk.read(tmp_path / "f") == b"\0\0\0x"
 
 
-def test_truncating_cuts_and_extends(disk: Disk, tmp_path: Path) -> None:
+def test_truncate_shortens_and_extends(disk: Disk, tmp_path: Path) -> None:
     file = disk.open(tmp_path / "f", create=True)
     file.write(b"abcdef", 0)
     file.truncate(2)
@@ -91,7 +91,7 @@ def test_a_file_that_is_removed_while_open_stays_readable(disk: Disk, tmp_path: 
     assert not disk.exists(tmp_path / "f")
 
 
-def test_names(disk: Disk, tmp_path: Path) -> None:
+def test_files_and_directories_are_created_renamed_and_removed(disk: Disk, tmp_path: Path) -> None:
     disk.mkdir(tmp_path / "a" / "b")
     disk.mkdir(tmp_path / "a" / "b")
     disk.write_atomic(tmp_path / "a" / "b" / "f", b"1")
@@ -119,13 +119,13 @@ def test_a_closed_or_read_only_file_can_not_be_written(disk: Disk, tmp_path: Pat
     file.close()
 
 
-# What only the simulated one does
+# The simulated disk
 
 _ROOT = Path("/data")
 
 
 def _written(disk: SimDisk) -> Path:
-    """A file with 4 synced bytes and 4 that are not, in two writes."""
+    """Write a file with 4 synced bytes, then 4 bytes in two writes without a sync."""
     path = _ROOT / "f"
     disk.mkdir(_ROOT)
     disk.sync_dir(Path("/"))
@@ -138,7 +138,7 @@ def _written(disk: SimDisk) -> Path:
     return path
 
 
-def test_a_power_failure_keeps_what_was_synced_and_any_part_of_the_rest(loop: VirtualLoop) -> None:
+def test_a_power_failure_keeps_synced_bytes_and_any_part_of_the_rest(loop: VirtualLoop) -> None:
     outcomes = set()
     for seed in range(200):
         disk = SimDisk(Volume(SimClock(loop), Random(seed)), loop.process("p"))
@@ -159,7 +159,7 @@ def test_a_name_that_was_not_synced_may_be_lost(loop: VirtualLoop) -> None:
     assert found == {("f",), ("g",)}
 
 
-def test_an_atomic_write_survives(simulated: SimDisk) -> None:
+def test_an_atomic_write_survives_a_power_failure(simulated: SimDisk) -> None:
     simulated.mkdir(_ROOT)
     simulated.sync_dir(Path("/"))
     simulated.write_atomic(_ROOT / "f", b"whole")
@@ -167,7 +167,7 @@ def test_an_atomic_write_survives(simulated: SimDisk) -> None:
     assert simulated.read(_ROOT / "f") == b"whole"
 
 
-def test_a_failing_disk_fails_calls(simulated: SimDisk) -> None:
+def test_calls_fail_on_a_failing_disk(simulated: SimDisk) -> None:
     path = _written(simulated)
     simulated.volume.errors = 1.0
     file = simulated.open(path)

@@ -1,4 +1,4 @@
-"""A run's history finds what it is there to find; the checker has tests of its own."""
+"""The history of a simulated run finds violations. The checker has tests of its own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sim.history import History
 
 
 class _Run:
-    """A history with a clock that moves on at every look."""
+    """A history whose clock advances with every reading."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -34,7 +34,7 @@ def run() -> _Run:
     return _Run()
 
 
-def test_nothing_is_wrong_with_a_good_history(run: _Run) -> None:
+def test_a_correct_history_has_no_violations(run: _Run) -> None:
     run.send("a", 0)
     run.send("b", 1)
     run.read("a", "b")
@@ -43,7 +43,9 @@ def test_nothing_is_wrong_with_a_good_history(run: _Run) -> None:
 
 
 @pytest.mark.parametrize("values", [["a"], ["a", "b"]])
-def test_what_was_never_acknowledged_may_be_there_or_not(run: _Run, values: list[str]) -> None:
+def test_a_record_that_was_not_acknowledged_may_be_read_or_not(
+    run: _Run, values: list[str]
+) -> None:
     run.send("a", 0)
     run.history.begin("producer", [Send("events-0", "b")])
     run.read(*values)
@@ -58,19 +60,19 @@ def test_a_lost_record_is_found(run: _Run) -> None:
     assert found.startswith("lost write")
 
 
-def test_what_a_client_knows_to_be_wrong_is_kept(run: _Run) -> None:
+def test_a_violation_that_a_client_reports_is_returned(run: _Run) -> None:
     run.history.violated("that can't be")
     assert run.history.check() == ["that can't be"]
 
 
-def test_an_offset_that_went_back_is_found(run: _Run) -> None:
+def test_a_committed_offset_that_moves_back_is_found(run: _Run) -> None:
     run.history.committed("group", 0, 5)
     run.history.check_fetched("member", "group", 0, 4, since_s=run.now + 1)
     (found,) = run.history.check()
-    assert "is at 4 of partition 0, after 5 was committed" in found
+    assert "fetched offset 4 of group group in partition 0, after 5 was committed" in found
 
 
-def test_an_offset_may_be_older_than_a_commit_that_came_later(run: _Run) -> None:
+def test_a_fetched_offset_may_be_older_than_a_later_commit(run: _Run) -> None:
     since_s = run.now
     run.history.committed("group", 0, 5)
     run.history.check_fetched("member", "group", 0, 4, since_s=since_s)

@@ -23,7 +23,7 @@ def test_time_jumps_when_nothing_can_run(loop: VirtualLoop) -> None:
     assert time.monotonic() - begin < 60
 
 
-def test_timers_run_in_order_of_time_and_callbacks_in_order_of_asking(loop: VirtualLoop) -> None:
+def test_timers_run_in_order_of_time_and_callbacks_in_order_of_calls(loop: VirtualLoop) -> None:
     order: list[str] = []
 
     async def main() -> None:
@@ -56,7 +56,7 @@ def test_a_loop_in_which_time_does_not_pass_is_stuck(loop: VirtualLoop) -> None:
         loop.run_until_complete(task)
 
 
-def test_thread_work_runs_in_line_and_takes_its_time(loop: VirtualLoop) -> None:
+def test_thread_work_runs_inline_and_takes_virtual_time(loop: VirtualLoop) -> None:
     process = loop.process("p")
 
     async def main() -> tuple[str, float]:
@@ -82,7 +82,7 @@ def _raise(error: Exception) -> None:
     raise error
 
 
-def test_what_a_process_starts_belongs_to_it(loop: VirtualLoop) -> None:
+def test_tasks_inherit_the_process_that_starts_them(loop: VirtualLoop) -> None:
     process = loop.process("p")
 
     async def child() -> object:
@@ -94,7 +94,7 @@ def test_what_a_process_starts_belongs_to_it(loop: VirtualLoop) -> None:
     assert loop.run_until_complete(process.spawn(main())) is process
 
 
-def test_a_held_process_goes_on_where_it_was(loop: VirtualLoop) -> None:
+def test_a_held_process_continues_after_its_release(loop: VirtualLoop) -> None:
     process = loop.process("p")
     ticks: list[float] = []
 
@@ -113,7 +113,7 @@ def test_a_held_process_goes_on_where_it_was(loop: VirtualLoop) -> None:
     assert ticks == [0, 1, 4.25, 5.25]
 
 
-def test_blocking_holds_up_the_process_and_nobody_else(loop: VirtualLoop) -> None:
+def test_a_blocking_call_holds_only_its_own_process(loop: VirtualLoop) -> None:
     slow, quick = loop.process("slow"), loop.process("quick")
 
     async def main() -> float:
@@ -141,7 +141,7 @@ def test_a_dead_process_never_runs_again(loop: VirtualLoop) -> None:
     loop.call_later(0.5, process.kill)
     loop.run_until_complete(asyncio.sleep(3))
     assert done == []
-    # For the interpreter, which warns of tasks that end like this.
+    # Python warns about tasks that are destroyed while pending.
     process.is_dead = False
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

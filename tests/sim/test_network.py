@@ -1,4 +1,4 @@
-"""The simulated network does what the real one does, and shows faults as TCP does."""
+"""The simulated network behaves like the real one, and shows faults as TCP does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim.network import RESET_S, Wire
 
 
 class Recorder(asyncio.BufferedProtocol):
-    """Keeps what arrives; echoes it if asked to."""
+    """Records the bytes that arrive, and echoes them if asked to."""
 
     def __init__(self, *, echoes: bool = False) -> None:
         self._echoes = echoes
@@ -47,11 +47,11 @@ class Recorder(asyncio.BufferedProtocol):
 
 async def _until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - a condition of many things
+        while not condition():  # noqa: ASYNC110 - no event covers all conditions
             await asyncio.sleep(0.001)
 
 
-# What every network does
+# Both networks
 
 
 async def _echo(network: Network, host: str) -> None:
@@ -104,20 +104,20 @@ async def _abort(network: Network, host: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", [_echo, _abort])
-def test_contract_of_the_system(scenario: Any) -> None:
+def test_contract_of_the_system_network(scenario: Any) -> None:
     asyncio.run(scenario(SystemNetwork(), "127.0.0.1"))
 
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("scenario", [_echo, _abort])
-def test_contract_of_the_simulation(scenario: Any, loop: VirtualLoop, seed: int) -> None:
+def test_contract_of_the_simulated_network(scenario: Any, loop: VirtualLoop, seed: int) -> None:
     process = loop.process("p")
     network = Wire(loop, Random(seed)).network("here", process)
     loop.run_until_complete(process.spawn(scenario(network, "here")))
     assert not loop.errors
 
 
-# What only the simulated one does
+# The simulated network
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def run(loop: VirtualLoop, scenario: Callable[[Pair], Any]) -> None:
     assert not loop.errors
 
 
-def test_a_cut_delays_and_reorders_nothing(loop: VirtualLoop) -> None:
+def test_a_cut_delays_bytes_and_keeps_their_order(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         pair.wire.cut("a", "b")
         pair.send("a", b"1")
@@ -182,7 +182,7 @@ def test_a_cut_delays_and_reorders_nothing(loop: VirtualLoop) -> None:
     run(loop, scenario)
 
 
-def test_a_long_cut_breaks_the_connection_for_who_waits(loop: VirtualLoop) -> None:
+def test_a_long_cut_times_out_the_sender(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         pair.wire.cut("a", "b")
         pair.send("a", b"lost")
@@ -196,7 +196,7 @@ def test_a_long_cut_breaks_the_connection_for_who_waits(loop: VirtualLoop) -> No
     run(loop, scenario)
 
 
-def test_lost_acknowledgements_break_the_connection_of_the_sender(loop: VirtualLoop) -> None:
+def test_lost_acknowledgements_time_out_the_sender(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         pair.wire.cut("b", "a")
         pair.send("a", b"arrives")
@@ -215,7 +215,7 @@ def test_a_dead_process_resets_its_connections(loop: VirtualLoop) -> None:
     run(loop, scenario)
 
 
-def test_a_machine_without_power_says_nothing(loop: VirtualLoop) -> None:
+def test_a_machine_without_power_sends_nothing(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         pair.wire.power_off("b")
         await asyncio.sleep(2 * RESET_S)
@@ -230,7 +230,7 @@ def test_a_machine_without_power_says_nothing(loop: VirtualLoop) -> None:
     run(loop, scenario)
 
 
-def test_a_held_process_gets_what_came_meanwhile(loop: VirtualLoop) -> None:
+def test_a_held_process_receives_bytes_after_its_release(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         pair.processes["b"].hold()
         pair.send("a", b"early")
@@ -242,7 +242,7 @@ def test_a_held_process_gets_what_came_meanwhile(loop: VirtualLoop) -> None:
     run(loop, scenario)
 
 
-def test_a_writer_is_held_back_by_a_reader_that_does_not_read(loop: VirtualLoop) -> None:
+def test_a_reader_that_pauses_also_pauses_the_writer(loop: VirtualLoop) -> None:
     async def scenario(pair: Pair) -> None:
         writer, reader = pair.ends["a"], pair.ends["b"]
         calls: list[str] = []
@@ -260,7 +260,9 @@ def test_a_writer_is_held_back_by_a_reader_that_does_not_read(loop: VirtualLoop)
     run(loop, scenario)
 
 
-def test_a_request_comes_twice_and_its_second_answer_goes_nowhere(loop: VirtualLoop) -> None:
+def test_a_repeated_request_arrives_twice_and_its_second_response_is_discarded(
+    loop: VirtualLoop,
+) -> None:
     received: list[Recorder] = []
 
     async def scenario() -> None:

@@ -11,6 +11,8 @@ from sim.offset_order import OffsetOrder
 
 
 class _Log:
+    """A log of the offsets topic with one group and one partition."""
+
     def __init__(self) -> None:
         self.violations: list[str] = []
         self._order = OffsetOrder(self.violations.append)
@@ -42,24 +44,24 @@ def log() -> _Log:
     return _Log()
 
 
-def test_offsets_that_move_on_are_right(log: _Log) -> None:
+def test_offsets_may_stay_or_move_forward(log: _Log) -> None:
     for offset in (1, 3, 3, 8):
         log.commit(offset)
     assert log.violations == []
 
 
-def test_an_offset_that_goes_back_is_wrong(log: _Log) -> None:
+def test_an_offset_that_moves_back_is_a_violation(log: _Log) -> None:
     log.commit(3)
     log.commit(2)
     assert "went from 3 to 2" in log.violations[0]
 
 
-def test_an_offset_that_is_forgotten_is_wrong(log: _Log) -> None:
+def test_a_deleted_offset_is_a_violation(log: _Log) -> None:
     log.commit(None)
-    assert "forgotten" in log.violations[0]
+    assert "was deleted" in log.violations[0]
 
 
-def test_offsets_of_a_transaction_count_when_it_is_committed(log: _Log) -> None:
+def test_offsets_of_a_transaction_count_from_its_commit_on(log: _Log) -> None:
     log.commit(2, producer_id=7)
     log.commit(3, producer_id=8)
     log.end(8, is_commit=True)

@@ -1,4 +1,4 @@
-"""The cluster under seeded faults: `make sim` runs more of them. See `run` for what one is."""
+"""Simulated runs under seeded faults, as in `sim.run`. `make sim` runs more of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from sim.planted import PLANTED
 
 _TESTS = Path(__file__).parent.parent
-#: In parts so that workers can share them; each is a process, which takes a while to start.
+#: Each part is a process of its own, so that workers can run parts in parallel.
 _PART = 400
 _PARTS = 5
 _SOAK = int(os.environ.get("SIM_SEEDS", "20000"))
@@ -21,7 +21,7 @@ _SOAK_PARTS = 10
 
 
 def simulate(*arguments: object, hash_seed: str = "0") -> subprocess.CompletedProcess[str]:
-    """In a process of its own: runs fork, and end without cleaning up."""
+    """Run the simulator in a process of its own: it forks, and exits without clean-up."""
     environment = {**os.environ, "PYTHONPATH": str(_TESTS), "PYTHONHASHSEED": hash_seed}
     return subprocess.run(
         [sys.executable, "-m", "sim", *map(str, arguments)],
@@ -34,7 +34,7 @@ def simulate(*arguments: object, hash_seed: str = "0") -> subprocess.CompletedPr
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_nothing_goes_wrong(part: int) -> None:
+def test_no_seed_finds_a_violation(part: int) -> None:
     done = simulate("--start", part * _PART, "--count", _PART)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{_PART} seeds, 0 failed" in done.stdout
@@ -43,7 +43,7 @@ def test_nothing_goes_wrong(part: int) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(_SOAK_PARTS))
-def test_nothing_goes_wrong_in_many_runs(part: int) -> None:
+def test_no_seed_of_many_finds_a_violation(part: int) -> None:
     count = _SOAK // _SOAK_PARTS
     done = simulate("--start", part * count, "--count", count, "--keep-going")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,8 +59,8 @@ def test_seeds_differ_and_each_replays_exactly_in_another_process() -> None:
     assert first != second
 
 
-def test_a_seed_comes_to_the_same_end_after_others() -> None:
-    """Where objects are in memory, which depends on what ran before, decides nothing."""
+def test_a_seed_has_the_same_digest_in_any_order_of_seeds() -> None:
+    """Addresses of objects, which depend on earlier runs, do not change a run."""
     seeds = range(40)
     ends = [
         dict(re.findall("seed ([0-9]+): digest ([0-9a-f]+)", simulate("--seed", *order).stdout))
@@ -70,7 +70,7 @@ def test_a_seed_comes_to_the_same_end_after_others() -> None:
     assert len(ends[0]) == len(seeds)
 
 
-#: The first seed that finds a bug. A change of the broker may move it; then others find it soon.
+#: The first seed that finds each bug. After a change of the broker, a later seed may find it.
 _FOUND_BY = {
     "accept-stale-leader": 70,
     "acknowledge-early": 2,
@@ -84,7 +84,7 @@ _FOUND_BY = {
 }
 
 
-def test_every_planted_bug_is_looked_for() -> None:
+def test_every_planted_bug_has_a_test() -> None:
     assert _FOUND_BY.keys() == PLANTED.keys()
 
 

@@ -1,10 +1,12 @@
-"""A transactional producer: takes records of one partition, sends others, and commits both at once.
+"""A transactional producer: reads one partition, writes others, and commits both atomically.
 
-Each transaction reads on in partition 0 where its group is, sends values to some partitions with
-several requests in flight (`pipeline`), and commits the group's offset with them; or aborts. Both
-protocols: the classic one, and transaction version 2. Whatever can be repeated is. Where it is
-fenced, or told that the transaction can't go on, the producer starts anew under its transactional
-id, which ends what it had begun.
+Each transaction reads partition 0 from the group's committed offset. It sends values to one or two
+partitions with several requests in flight (`pipeline`). Then it commits the group's offset with
+them, or aborts. A producer uses the classic protocol or transaction version 2.
+
+The producer retries every request that may be retried. When it is fenced, or when the transaction
+can't continue, it calls InitProducerId again with its transactional id. That aborts its open
+transaction.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from sim.reader import Fetched, Reader
 
 SOURCE: Final = 0
 TIMEOUT_MS: Final = 1500
-#: A request that takes longer is answered by the broker itself.
+#: Longer than the timeouts within which a broker responds.
 _ANSWER_S: Final = 1.3
 _TRY_AGAIN: Final = (
     ErrorCode.NOT_COORDINATOR,
@@ -75,11 +77,11 @@ _Response = TypeVar("_Response", bound=Message)
 
 
 class _OverError(Exception):
-    """This transaction can't go on, or this producer."""
+    """The transaction or the producer can't continue."""
 
 
 class TransactionalProducer(Reader):
-    """See the module's text. Two of one transactional id fence each other."""
+    """Runs transactions. Two producers with the same transactional id fence each other."""
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class TransactionalProducer(Reader):
         self._partitions = list(partitions)
         self._is_classic = self.random.random() < 0.3
         self._producer_id = self._epoch = -1
-        #: Next sequence numbers by partition, in the present epoch.
+        #: Next sequence number by partition, in the current epoch.
         self._sequences: dict[int, int] = {}
         self._position = 0
         self._sent = 0
@@ -117,7 +119,7 @@ class TransactionalProducer(Reader):
     async def _ask(
         self, kind: int, request: Any, version: int, response: type[_Response]
     ) -> _Response:
-        """Until somebody answers. Only for what may be repeated."""
+        """Retry until a coordinator responds. Only for requests that may be sent twice."""
         while True:
             try:
                 return await self._ask_once(kind, request, version, response)
@@ -136,7 +138,7 @@ class TransactionalProducer(Reader):
             raise
 
     async def _try_again(self, what: str, code: int) -> None:
-        """Rest after an error that passes; raises for one that does not."""
+        """Wait after a retriable error. Raises _OverError for any other."""
         if code in _OVER:
             raise _OverError(f"{what}: {ErrorCode(code).name}")
         self.note(f"{what}: {ErrorCode(code).name}")
@@ -147,7 +149,7 @@ class TransactionalProducer(Reader):
         await self.rest()
 
     def _impossible(self, what: str, code: int) -> NoReturn:
-        self.violated(f"{what} was answered {ErrorCode(code).name}")
+        self.violated(f"{what} failed with {ErrorCode(code).name}")
         raise _OverError(what)
 
     # Starting
@@ -214,7 +216,7 @@ class TransactionalProducer(Reader):
             self.history.committed(self.group, SOURCE, fetched.position)
 
     def _plan(self) -> list[Batch]:
-        """Some requests to one or two partitions, each with a batch for some of them."""
+        """Draw the batches of a transaction: one to five requests, for one or two partitions."""
         targets = sorted(self.random.sample(self._partitions, self.random.choice((1, 2))))
         sequences = dict(self._sequences)
         batches: list[Batch] = []
@@ -239,7 +241,7 @@ class TransactionalProducer(Reader):
         return Batch(request, partition, send, sequence, data)
 
     async def _send(self, batches: Sequence[Batch]) -> None:
-        """Until all are acknowledged."""
+        """Send batches until all are acknowledged."""
         if self._is_classic:
             for partition in dict.fromkeys(batch.partition for batch in batches):
                 await self._add(partition)
@@ -254,7 +256,7 @@ class TransactionalProducer(Reader):
             self._sequences[batch.partition] = batch.sequence + 1
 
     def _failed(self, batch: Batch, code: int, is_excused: bool) -> None:
-        """One batch was not acknowledged. Raises if the transaction can't go on."""
+        """Handle a batch that was not acknowledged. Raises if the transaction can't continue."""
         if code == -1:
             self.note(f"lost: sequence {batch.sequence} of {batch.partition}")
         else:
@@ -314,7 +316,7 @@ class TransactionalProducer(Reader):
             await self._try_again("a group", answer.error_code)
 
     async def _end(self, *, is_commit: bool) -> Outcome:
-        """Until it is known how the transaction ended, or that this can't be known."""
+        """End the transaction. Return INFO if its outcome can't be known."""
         request = EndTxnRequest(
             transactional_id=self._transactional_id,
             producer_id=self._producer_id,
@@ -334,7 +336,7 @@ class TransactionalProducer(Reader):
                 if not self._is_classic:
                     self._become(answer.producer_id, answer.producer_epoch)
                 return Outcome.OK if is_commit else Outcome.FAIL
-            # A coordinator that is replaced may have appended the decision before.
+            # A coordinator that lost its partition may have appended the decision.
             may_have_ended |= answer.error_code in (
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 ErrorCode.NOT_COORDINATOR,
