@@ -1,4 +1,4 @@
-"""The controller at work, on a store that two brokers share."""
+"""The controller, on a store that two brokers share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECONDS_MAX = 20.0
 
 
 class Member:
-    """A broker as far as the metadata know it."""
+    """A broker with a catalog, a registration and a controller, but without logs."""
 
     catalog: Catalog
     registration: Registration
@@ -79,7 +79,7 @@ class Member:
         return found
 
     async def sees(self, condition: Callable[[], bool]) -> None:
-        """Wait for the image to show it."""
+        """Wait until the condition holds for this broker's image."""
         changed = asyncio.Event()
         end = self.catalog.subscribe(lambda _image, _delta: changed.set())
         async with asyncio.timeout(SECONDS_MAX):
@@ -90,7 +90,7 @@ class Member:
 
 
 async def pair(interval_s: float = 3600.0) -> tuple[Member, Member]:
-    """Two brokers, the first of them the controller, and a partition that it leads."""
+    """Return two brokers. The first one is the controller and leads the partition."""
     store = MemoryStore(SystemClock())
     one, two = Member(1, store, interval_s), Member(2, store, interval_s)
     await one.join()
@@ -101,7 +101,7 @@ async def pair(interval_s: float = 3600.0) -> tuple[Member, Member]:
     return one, two
 
 
-def test_the_next_controller_elects_for_the_one_that_died() -> None:
+def test_the_next_controller_elects_leaders_for_the_dead_one() -> None:
     async def main() -> None:
         one, two = await pair()
         assert (two.partition.leader, two.partition.isr) == (1, (1, 2))
@@ -114,12 +114,12 @@ def test_the_next_controller_elects_for_the_one_that_died() -> None:
     asyncio.run(main())
 
 
-def test_leadership_goes_back_to_the_preferred_replica() -> None:
+def test_leadership_returns_to_the_preferred_replica() -> None:
     async def main() -> None:
         one, two = await pair(interval_s=0.05)
         await departure.hand_over(one.catalog, 1)
         assert one.partition.leader == 2
-        # It is back in sync.
+        # Broker 1 is back in sync.
         record = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=1, isr=(1, 2))
         topic = one.catalog.image.topic("t")
         assert topic is not None
@@ -154,7 +154,7 @@ def test_a_deposed_controller_changes_nothing() -> None:
     asyncio.run(main())
 
 
-def test_one_topic_that_raises_keeps_no_other_from_its_election(
+def test_a_topic_that_raises_does_not_prevent_other_elections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:
@@ -179,7 +179,7 @@ def test_one_topic_that_raises_keeps_no_other_from_its_election(
     asyncio.run(main())
 
 
-def test_a_controller_that_raises_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_raises_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         one, two = await pair()
         bugs = [RuntimeError("a bug")]

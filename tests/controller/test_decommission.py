@@ -1,4 +1,4 @@
-"""Emptying brokers: nothing of theirs stays, nobody gets more than their share, racks are kept."""
+"""Decommissioning: no replica stays on the broker, moves are balanced, and racks are respected."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def look(image: ClusterImage) -> list[PartitionChange]:
 
 
 def completed(record: PartitionRecord, image: ClusterImage) -> PartitionRecord:
-    """As it is once the new replicas have caught up."""
+    """Return the record after the new replicas have caught up."""
     caught_up = msgspec.structs.replace(record, isr=record.replicas)
     return reassignment.complete(caught_up, image.eligible) or record
 
 
 def emptied_image(image: ClusterImage, rounds_max: int = 1000) -> ClusterImage:
-    """Look, and let what was begun be completed, until nothing is left to be begun."""
+    """Plan and complete moves until no move is left to plan."""
     racks = {each: broker.rack for each, broker in image.brokers.items()}
     setting = image.default_broker_configs[decommission.SETTING]
     for _ in range(rounds_max):
@@ -64,7 +64,7 @@ def emptied_image(image: ClusterImage, rounds_max: int = 1000) -> ClusterImage:
         for change in changes:
             partitions[change.partition] = completed(change.after, image)
         image = image_of(partitions, racks, setting)
-    raise AssertionError("it never ends")
+    raise AssertionError("the moves never end")
 
 
 @given(
@@ -73,7 +73,7 @@ def emptied_image(image: ClusterImage, rounds_max: int = 1000) -> ClusterImage:
     ),
     st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True),
 )
-def test_nothing_stays_and_the_number_of_replicas_does(
+def test_no_replica_stays_and_replication_factors_are_kept(
     replicas: list[list[int]], emptied: list[int]
 ) -> None:
     racks = {each: "ab"[each % 2] for each in range(1, 7)}
@@ -83,13 +83,13 @@ def test_nothing_stays_and_the_number_of_replicas_does(
     for old, new in zip(before.topics["t"].partitions, after.topics["t"].partitions, strict=True):
         assert len(new.replicas) == len(set(new.replicas)) == len(old.replicas)
         assert not set(emptied) & set(new.replicas)
-        # Who stayed, stayed in its place.
+        # Replicas on other brokers keep their position.
         for was, now in zip(old.replicas, new.replicas, strict=True):
             assert was == now or was in emptied
         assert new.leader in new.isr
 
 
-def test_load_and_preference_are_spread_evenly() -> None:
+def test_replicas_and_preferred_leaders_are_balanced() -> None:
     racks: dict[int, str | None] = dict.fromkeys(range(1, 5))
     partitions = [placed(4, 1 + n % 3) for n in range(120)]
     after = emptied_image(image_of(partitions, racks, "4"))
@@ -99,9 +99,9 @@ def test_load_and_preference_are_spread_evenly() -> None:
     assert max(preferred.values()) - min(preferred.values()) <= 2
 
 
-def test_a_rack_that_the_partition_does_not_use_comes_first() -> None:
+def test_a_rack_without_a_replica_of_the_partition_is_preferred() -> None:
     racks: dict[int, str | None] = {1: "a", 2: "b", 3: "a", 4: "c", 5: "b"}
-    # Broker 5 holds more than 3, but only 5 is on the rack that goes with 2.
+    # Broker 5 has more replicas than broker 3, but only broker 5 is on the rack of broker 2.
     partitions = [placed(1, 2, 4), placed(5), placed(5)]
     (change,) = look(image_of(partitions, racks, "2"))
     assert reassignment.target(change.after) == (1, 5, 4)
@@ -109,7 +109,7 @@ def test_a_rack_that_the_partition_does_not_use_comes_first() -> None:
     assert change.after.removing == (2,)
 
 
-def test_a_bounded_number_moves_at_a_time() -> None:
+def test_the_number_of_simultaneous_moves_is_bounded() -> None:
     racks: dict[int, str | None] = dict.fromkeys((1, 2))
     image = image_of([placed(1) for _ in range(200)], racks, "1")
     changes = look(image)
@@ -122,21 +122,21 @@ def test_a_bounded_number_moves_at_a_time() -> None:
     assert len(look(image_of(partitions, racks, "1"))) == 1
 
 
-def test_a_move_to_a_broker_that_is_emptied_is_aimed_anew() -> None:
+def test_a_move_to_a_decommissioned_broker_gets_a_new_target() -> None:
     racks: dict[int, str | None] = dict.fromkeys((1, 2, 3))
     under_way = reassignment.begin(placed(1), [2], {1, 2, 3})
     assert under_way is not None
     (change,) = look(image_of([under_way], racks, "2"))
-    # It goes back, which costs nothing.
+    # The partition returns to broker 1, which still has it.
     assert change.after.replicas == (1,)
 
 
-def test_where_too_few_remain_nothing_is_begun() -> None:
+def test_no_move_starts_if_too_few_brokers_remain() -> None:
     racks: dict[int, str | None] = dict.fromkeys((1, 2))
     assert look(image_of([placed(1, 2)], racks, "2")) == []
 
 
-def test_what_is_refused_beforehand() -> None:
+def test_impossible_decommissions_are_rejected() -> None:
     racks: dict[int, str | None] = dict.fromkeys((1, 2, 3))
     image = image_of([placed(1, 2, 3)], racks)
     with pytest.raises(BrokerError, match="2 brokers would remain") as raised:
@@ -144,7 +144,7 @@ def test_what_is_refused_beforehand() -> None:
     assert raised.value.code is ErrorCode.INVALID_CONFIG
     with pytest.raises(BrokerError, match="there is no broker 9"):
         decommission.check(image, {9})
-    # One that is dead can be, as long as it holds something.
+    # A dead broker can be decommissioned while it has replicas.
     decommission.check(image_of([placed(1, 9)], racks), {9})
-    # Another partition's trouble is none of its business.
+    # A partition without a replica on broker 9 does not matter.
     decommission.check(image_of([placed(1, 2, 3), placed(1, 9)], {**racks, 4: None}, "9"), {9})

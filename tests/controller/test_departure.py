@@ -1,4 +1,4 @@
-"""A broker compares its data folder with the metadata before it registers."""
+"""A broker compares its data directory with the metadata before it registers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def topic(directory: str, isr: tuple[int, ...] = (1,)) -> TopicRecord:
 
 @pytest.fixture
 def used(tmp_path: Path) -> tuple[Path, str]:
-    """A data folder with one record, after a crash; and its id."""
+    """Return a data directory with one record, after a crash, and its id."""
     directory = opened(tmp_path / "data")
     log = directory.log(TopicPartition("t", 0), TOPIC_ID, TopicConfig())
     directory.delete_strays()
@@ -53,20 +53,22 @@ def used(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path / "data", directory.directory_id
 
 
-def test_nothing_changes_where_the_log_is_there(used: tuple[Path, str]) -> None:
+def test_nothing_changes_if_the_log_exists(used: tuple[Path, str]) -> None:
     path, directory_id = used
     folder = opened(path)
     assert match_directory(topic(directory_id), 0, 1, 1, folder) is None
     assert match_directory(topic("other", isr=(2,)), 0, 1, 1, folder) is None
 
 
-def test_a_log_that_was_never_written_is_not_missed(used: tuple[Path, str]) -> None:
+def test_a_log_that_was_never_written_is_not_lost(used: tuple[Path, str]) -> None:
     path, directory_id = used
     other = TopicRecord("u", TOPIC_ID, topic(directory_id).partitions)
     assert match_directory(other, 0, 1, 1, opened(path)) is None
 
 
-def test_another_folder_leaves_the_isr(used: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_broker_with_another_directory_leaves_the_isr(
+    used: tuple[Path, str], tmp_path: Path
+) -> None:
     for identify in (False, True):
         folder = opened(tmp_path / f"new-{identify}", identify=identify)
         after = match_directory(topic(used[1]), 0, 1, 1, folder)
@@ -75,7 +77,9 @@ def test_another_folder_leaves_the_isr(used: tuple[Path, str], tmp_path: Path) -
         assert after.directory(1) == used[1]
 
 
-def test_a_deleted_log_leaves_the_isr_and_may_be_put_back(used: tuple[Path, str]) -> None:
+def test_a_broker_with_a_deleted_log_leaves_the_isr_until_the_log_is_restored(
+    used: tuple[Path, str],
+) -> None:
     path, directory_id = used
     kept = path.parent / "kept"
     (path / "t-0").rename(kept)
@@ -96,7 +100,7 @@ def test_a_deleted_log_leaves_the_isr_and_may_be_put_back(used: tuple[Path, str]
     assert (back.elr, back.directory(1)) == ((1,), directory_id)
 
 
-def test_a_log_that_was_made_anew_is_not_taken_for_the_lost_one(used: tuple[Path, str]) -> None:
+def test_a_recreated_log_does_not_count_as_the_lost_log(used: tuple[Path, str]) -> None:
     path, directory_id = used
     shutil.rmtree(path / "t-0")
     folder = opened(path)
@@ -110,8 +114,8 @@ def test_a_log_that_was_made_anew_is_not_taken_for_the_lost_one(used: tuple[Path
     assert match_directory(TopicRecord("t", TOPIC_ID, (after,)), 0, 1, 1, opened(path)) is None
 
 
-def test_an_unknown_directory_is_learned_once(used: tuple[Path, str], tmp_path: Path) -> None:
-    """Records of an earlier release name none."""
+def test_an_unknown_directory_id_is_recorded_once(used: tuple[Path, str], tmp_path: Path) -> None:
+    """Records of an earlier release have no directory id."""
     learned = match_directory(topic(""), 0, 1, 1, opened(used[0]))
     assert learned is not None
     assert (learned.isr, learned.directory(1)) == ((1,), used[1])

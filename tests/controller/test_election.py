@@ -1,4 +1,4 @@
-"""Elections: who may lead, who stays in sync, for any partition and any set of living brokers."""
+"""Elections: leader and ISR, for any partition and any set of live brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ alive_sets = st.frozensets(BROKERS)
 
 
 @given(partitions(), alive_sets, st.booleans())
-def test_settled_partition_is_right(
+def test_an_election_has_a_valid_and_stable_result(
     record: PartitionRecord, alive: frozenset[int], unclean: bool
 ) -> None:
     after = election.elect(record, alive, unclean=unclean) or record
@@ -45,21 +45,21 @@ def test_settled_partition_is_right(
 
 
 @given(partitions(), alive_sets)
-def test_clean_leader_was_in_sync(record: PartitionRecord, alive: frozenset[int]) -> None:
+def test_a_clean_leader_was_in_sync(record: PartitionRecord, alive: frozenset[int]) -> None:
     after = election.elect(record, alive, unclean=False) or record
     assert after.leader in {*record.isr, NO_LEADER}
     assert set(after.isr) <= set(record.isr)
 
 
 @given(partitions(), alive_sets, st.booleans())
-def test_epoch_rises_exactly_with_the_leader(
+def test_the_leader_epoch_grows_exactly_when_the_leader_changes(
     record: PartitionRecord, alive: frozenset[int], unclean: bool
 ) -> None:
     after = election.elect(record, alive, unclean=unclean) or record
     assert after.leader_epoch == record.leader_epoch + (after.leader != record.leader)
 
 
-def test_unclean_only_where_no_replica_in_sync_is_alive() -> None:
+def test_an_unclean_leader_is_elected_only_if_no_in_sync_replica_is_alive() -> None:
     record = PartitionRecord(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1, 3))
     with_one_in_sync = election.elect(record, {2, 3}, unclean=True)
     assert with_one_in_sync is not None
@@ -73,7 +73,7 @@ def test_unclean_only_where_no_replica_in_sync_is_alive() -> None:
 
 
 @given(partitions(), alive_sets, BROKERS)
-def test_hand_over_leaves_a_leader_in_sync(
+def test_hand_over_leaves_an_in_sync_leader(
     record: PartitionRecord, alive: frozenset[int], broker: int
 ) -> None:
     after = election.hand_over(record, broker, alive)
@@ -89,7 +89,9 @@ def test_hand_over_leaves_a_leader_in_sync(
 
 
 @given(partitions(), BROKERS)
-def test_distrusted_broker_can_only_lead_as_the_last(record: PartitionRecord, broker: int) -> None:
+def test_a_distrusted_broker_leads_only_as_the_last_in_sync_replica(
+    record: PartitionRecord, broker: int
+) -> None:
     after = election.distrust(record, broker) or record
     assert after.isr
     if broker in after.isr:
@@ -99,7 +101,9 @@ def test_distrusted_broker_can_only_lead_as_the_last(record: PartitionRecord, br
 
 
 @given(partitions(), alive_sets)
-def test_preferred_leader(record: PartitionRecord, alive: frozenset[int]) -> None:
+def test_the_preferred_replica_is_elected_if_it_is_in_sync_and_alive(
+    record: PartitionRecord, alive: frozenset[int]
+) -> None:
     after = election.prefer(record, alive)
     first = record.replicas[0]
     if first in record.isr and first in alive and record.leader != first:
@@ -111,14 +115,14 @@ def test_preferred_leader(record: PartitionRecord, alive: frozenset[int]) -> Non
 
 
 @given(partitions(), alive_sets, alive_sets, st.booleans())
-def test_a_broker_that_leaves_is_given_nothing(
+def test_a_leaving_broker_is_not_elected(
     record: PartitionRecord, alive: frozenset[int], leaving: frozenset[int], unclean: bool
 ) -> None:
     after = election.elect(record, alive, unclean=unclean, leaving=leaving) or record
     if after.leader != record.leader:
         assert after.leader not in leaving
     if not alive.isdisjoint(record.isr):
-        # What it has, it keeps: nobody may lead uncleanly while it could be asked.
+        # A leaving broker stays in the ISR, so no unclean election is necessary.
         assert after.isr == tuple(replica for replica in record.isr if replica in alive)
 
 
@@ -126,7 +130,7 @@ def test_a_broker_that_leaves_is_given_nothing(
 
 
 def waiting(**fields: object) -> PartitionRecord:
-    """Replicas 1, 2 and 3 with a minimum of two; nobody leads."""
+    """Return a record with replicas 1, 2 and 3, and without a leader."""
     names = {"isr": (1,), "elr": (2,), "directories": ((1, "a"), (2, "b"), (3, "c"))}
     return PartitionRecord(
         replicas=(1, 2, 3),
@@ -139,7 +143,7 @@ def waiting(**fields: object) -> PartitionRecord:
 DISKS = {1: "a", 2: "b", 3: "c"}
 
 
-def test_an_eligible_replica_leads_where_no_member_of_the_isr_is_alive() -> None:
+def test_an_eligible_replica_leads_if_no_isr_member_is_alive() -> None:
     after = election.elect(waiting(), {2, 3}, unclean=False, min_isr=2, directories=DISKS)
     assert after is not None
     assert (after.leader, after.leader_epoch, after.isr, after.elr) == (2, 5, (2,), (1,))
@@ -156,7 +160,7 @@ def test_an_eligible_replica_on_another_disk_does_not_lead() -> None:
     assert election.elect(lost, {2, 3}, unclean=False, min_isr=2, directories=DISKS) is None
 
 
-def test_a_broker_without_its_disk_leaves_as_the_last_and_may_return() -> None:
+def test_the_last_isr_member_that_lost_its_disk_leads_again_only_with_that_disk() -> None:
     record = PartitionRecord(
         replicas=(1, 2), leader=1, leader_epoch=0, isr=(1,), directories=((1, "a"),)
     )
@@ -170,7 +174,7 @@ def test_a_broker_without_its_disk_leaves_as_the_last_and_may_return() -> None:
     assert (back.leader, back.isr, back.elr) == (1, (1,), ())
 
 
-def test_an_unclean_election_takes_a_replica_with_its_disk() -> None:
+def test_an_unclean_election_prefers_a_replica_with_its_disk() -> None:
     gone = waiting(isr=(), elr=(1,), last_known_elr=(3,))
     after = election.elect(
         gone, {1, 2, 3}, unclean=True, min_isr=2, directories={**DISKS, 1: "new"}
@@ -183,7 +187,7 @@ def test_an_unclean_election_takes_a_replica_with_its_disk() -> None:
     assert not election.is_clean(gone, only)
 
 
-def test_after_unclean_stops_the_last_of_the_isr_leads_once_all_are_back() -> None:
+def test_after_unclean_shutdowns_the_last_isr_member_leads_once_all_are_back() -> None:
     first = election.distrust(waiting(), 1, 2, "a")
     assert first is not None
     assert (first.isr, first.elr, first.last_known_elr) == ((), (2,), (1,))
@@ -196,11 +200,11 @@ def test_after_unclean_stops_the_last_of_the_isr_leads_once_all_are_back() -> No
     assert (led.leader, led.isr) == (1, (1,))
 
 
-def test_an_unclean_stop_says_nothing_of_another_disk() -> None:
+def test_an_unclean_shutdown_does_not_affect_another_disk() -> None:
     assert election.distrust(waiting(), 2, 2, "new") is None
 
 
-def test_a_deleted_log_keeps_others_from_being_taken_for_complete() -> None:
+def test_a_deleted_log_prevents_a_clean_election_of_other_replicas() -> None:
     gone = election.lose_log(waiting(isr=(1,), elr=(), last_known_elr=(2,)), 1, 2)
     assert gone is not None
     assert (gone.isr, gone.elr, gone.last_known_elr) == ((), (1,), (2,))

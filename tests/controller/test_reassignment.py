@@ -1,4 +1,4 @@
-"""Reassignments: nothing that is in sync is lost on the way, and every way ends."""
+"""Reassignments: no in-sync replica is lost on the way, and every reassignment ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def partition(*replicas: int, isr: tuple[int, ...] = ()) -> PartitionRecord:
 
 
 def catch_up(record: PartitionRecord) -> PartitionRecord:
-    """All replicas come into sync."""
+    """Return the record with all replicas in sync."""
     return msgspec.structs.replace(record, isr=record.replicas)
 
 
@@ -40,7 +40,7 @@ def test_begin_keeps_the_old_replicas_until_the_end() -> None:
     assert not reassignment.is_in_progress(done)
 
 
-def test_leader_that_goes_hands_over() -> None:
+def test_a_removed_leader_hands_over() -> None:
     begun = reassignment.begin(partition(1, 2), [3, 4], ALL)
     assert begun is not None
     done = reassignment.complete(catch_up(begun), ALL - {3})
@@ -48,7 +48,7 @@ def test_leader_that_goes_hands_over() -> None:
     assert (done.leader, done.leader_epoch) == (4, 1)
 
 
-def test_only_order_changes_at_once() -> None:
+def test_a_change_of_order_completes_at_once() -> None:
     turned = reassignment.begin(partition(1, 2), [2, 1], ALL)
     assert turned is not None
     assert turned.replicas == (2, 1)
@@ -57,7 +57,7 @@ def test_only_order_changes_at_once() -> None:
 
 
 @given(targets, st.lists(targets, min_size=1, max_size=4), st.booleans())
-def test_any_sequence_of_plans_ends_at_the_last(
+def test_any_sequence_of_reassignments_ends_at_the_last_target(
     start: list[int], plans: list[list[int]], catches_up: bool
 ) -> None:
     record = partition(*start)
@@ -78,7 +78,7 @@ def test_any_sequence_of_plans_ends_at_the_last(
 
 
 @given(targets, targets)
-def test_cancel_goes_back(start: list[int], wanted: list[int]) -> None:
+def test_cancel_restores_the_replicas(start: list[int], wanted: list[int]) -> None:
     begun = reassignment.begin(partition(*start), wanted, ALL)
     if begun is None or not reassignment.is_in_progress(begun):
         return
@@ -88,7 +88,7 @@ def test_cancel_goes_back(start: list[int], wanted: list[int]) -> None:
     assert back.leader in back.isr
 
 
-def test_cancel_never_gives_up_the_last_in_sync() -> None:
+def test_cancel_never_removes_the_last_in_sync_replica() -> None:
     begun = reassignment.begin(partition(1), [2], ALL)
     assert begun is not None
     only_new = msgspec.structs.replace(begun, isr=(2,), leader=2)
@@ -98,13 +98,13 @@ def test_cancel_never_gives_up_the_last_in_sync() -> None:
 
 
 @pytest.mark.parametrize("wanted", [[], [1, 1], [-1], [9]])
-def test_impossible_targets(wanted: list[int]) -> None:
+def test_invalid_targets_are_rejected(wanted: list[int]) -> None:
     with pytest.raises(BrokerError) as caught:
         reassignment.begin(partition(1, 2), wanted, ALL)
     assert caught.value.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_not_completed_while_only_brokers_that_leave_could_lead() -> None:
+def test_a_reassignment_is_not_completed_while_no_remaining_replica_can_lead() -> None:
     record = PartitionRecord(
         replicas=(4, 1), leader=1, leader_epoch=2, isr=(1, 4), adding=(4,), removing=(1,)
     )

@@ -44,7 +44,7 @@ def test_replicas_are_on_as_many_racks_as_possible(
         assert len(used) == min(factor, len(set(racks)))
 
 
-def test_brokers_of_a_large_rack_share_what_goes_there() -> None:
+def test_brokers_of_a_large_rack_share_its_replicas() -> None:
     places = [
         PlacementBroker(1, "a"),
         PlacementBroker(2, "a"),
@@ -64,7 +64,7 @@ def test_brokers_of_a_large_rack_share_what_goes_there() -> None:
     factor=st.integers(1, 10),
     start=st.integers(0, 100),
 )
-def test_brokers_that_are_down_come_last_and_only_where_others_lack(
+def test_dead_brokers_come_last_and_only_if_live_ones_are_too_few(
     live: int, absent: int, partitions: int, factor: int, start: int
 ) -> None:
     factor = min(factor, live + absent)
@@ -77,14 +77,14 @@ def test_brokers_that_are_down_come_last_and_only_where_others_lack(
         assert all(broker >= 100 for broker in replicas[alive:])
 
 
-def test_somebody_has_to_be_alive() -> None:
+def test_placement_needs_a_live_broker() -> None:
     with pytest.raises(BrokerError) as caught:
         place_partitions([], 1, 1, 0, [1, 2])
     assert caught.value.code == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
 @pytest.mark.parametrize("factor", [0, -1, 4])
-def test_an_impossible_replication_factor_is_refused(factor: int) -> None:
+def test_an_impossible_replication_factor_is_rejected(factor: int) -> None:
     with pytest.raises(BrokerError) as caught:
         place_partitions(
             [PlacementBroker(1, None), PlacementBroker(2, None), PlacementBroker(3, None)],

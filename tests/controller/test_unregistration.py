@@ -1,4 +1,4 @@
-"""Unregistering brokers: those that are alive, those that are not, and what is left of them."""
+"""Unregistering live and dead brokers, and what the metadata keep of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def create_topic(catalog: Catalog, *replicas: int) -> None:
     assert not isinstance(result, BrokerError), result
 
 
-def test_a_broker_that_is_alive_is_taken_out_with_its_incarnation() -> None:
+def test_a_live_broker_is_unregistered_with_its_incarnation() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         lease = await store.grant(60_000)
         await become_controller(catalog, 2, lease)
@@ -61,7 +61,7 @@ def test_a_broker_that_is_alive_is_taken_out_with_its_incarnation() -> None:
     run(scenario)
 
 
-def test_another_controller_stays() -> None:
+def test_unregistration_keeps_another_controller() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         await become_controller(catalog, 1, await store.grant(60_000))
         await unregister(catalog, 2)
@@ -70,7 +70,7 @@ def test_another_controller_stays() -> None:
     run(scenario)
 
 
-def test_the_only_broker_stays() -> None:
+def test_the_only_broker_cannot_be_unregistered() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         with pytest.raises(BrokerError, match="the only live one") as raised:
             await unregister(catalog, 1)
@@ -80,7 +80,7 @@ def test_the_only_broker_stays() -> None:
     run(scenario, brokers=(1,))
 
 
-def test_nothing_is_known_of_a_broker() -> None:
+def test_an_unknown_broker_is_rejected() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         with pytest.raises(BrokerError) as raised:
             await unregister(catalog, 9)
@@ -89,7 +89,7 @@ def test_nothing_is_known_of_a_broker() -> None:
     run(scenario)
 
 
-def test_settings_of_a_dead_broker_are_forgotten() -> None:
+def test_settings_of_a_dead_broker_are_deleted() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         own = Map({"leader.replication.throttled.rate": "1"})
         await catalog.alter_broker_configs(9, lambda _: own)
@@ -105,7 +105,7 @@ def test_settings_of_a_dead_broker_are_forgotten() -> None:
     run(scenario)
 
 
-def test_a_dead_broker_goes_on_being_emptied_while_it_has_replicas() -> None:
+def test_a_dead_broker_stays_decommissioned_while_it_has_replicas() -> None:
     async def scenario(store: MetadataStore, catalog: Catalog) -> None:
         await create_topic(catalog, 1, 9)
         emptied = Map({decommission.SETTING: "9"})

@@ -29,7 +29,7 @@ def run(body: Callable[[Supervisor], Awaitable[None]]) -> None:
 
 
 class Failing:
-    """Work that fails so many times, then waits for ever."""
+    """Work that fails a given number of times, then waits for ever."""
 
     def __init__(self, failures: int) -> None:
         self._left = failures
@@ -86,7 +86,7 @@ def test_pauses_grow_up_to_a_bound_but_not_after_long_runs(
     assert re.findall(r"restarts in (\S+) s", caplog.text) == pauses
 
 
-def test_what_the_work_waits_for_may_be_cancelled_without_ending_the_task() -> None:
+def test_cancelling_an_awaited_future_does_not_end_the_task() -> None:
     async def body(supervisor: Supervisor) -> None:
         futures: list[asyncio.Future[None]] = []
 
@@ -114,7 +114,7 @@ def test_a_task_that_can_t_restart_stops_the_broker() -> None:
 
         def clean(error: Exception) -> None:
             cleaned.append(error)
-            raise RuntimeError("and that fails as well")
+            raise RuntimeError("the cleanup fails too")
 
         entry = supervisor.start("some-task", Failing(1).work, policy=Policy.STOP, on_failure=clean)
         await entry.ended()
@@ -125,7 +125,7 @@ def test_a_task_that_can_t_restart_stops_the_broker() -> None:
     run(body)
 
 
-def test_finite_work_is_not_repeated() -> None:
+def test_finite_work_is_not_restarted() -> None:
     async def body(supervisor: Supervisor) -> None:
         for failures in (0, 1):
             failing = Failing(failures)
@@ -142,7 +142,7 @@ def test_finite_work_is_not_repeated() -> None:
     run(body)
 
 
-def test_one_failing_task_leaves_the_others_alone() -> None:
+def test_a_failing_task_does_not_affect_the_others() -> None:
     async def body(supervisor: Supervisor) -> None:
         good = [Failing(0) for _ in range(3)]
         entries = [supervisor.start("good", each.work) for each in good]
@@ -155,7 +155,7 @@ def test_one_failing_task_leaves_the_others_alone() -> None:
     run(body)
 
 
-def test_reports_are_all_counted_and_few_of_them_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_all_reports_are_counted_and_few_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def body(supervisor: Supervisor) -> None:
         for number in range(100):
             supervisor.report("some-timer", ValueError("a bug"), f"partition {number}")

@@ -1,4 +1,4 @@
-"""Handlers for SIGINT and SIGTERM: who is called, and what is restored."""
+"""Handlers for SIGINT and SIGTERM: the callback, and the handlers that are restored."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_second_signal_interrupts() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-def test_a_handler_of_the_program_stays() -> None:
+def test_the_program_s_own_handler_is_kept() -> None:
     def handler(_number: int, _frame: object) -> None:
         own.append("own")
 
@@ -67,7 +67,7 @@ def test_an_ignored_signal_stays_ignored() -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_another_thread_installs_no_handler() -> None:
+def test_a_thread_other_than_main_installs_no_handler() -> None:
     seen: list[object] = []
 
     def work() -> None:

@@ -1,5 +1,5 @@
-"""The catalog on a real SQLite store: visible when done, overtaken and planned again, loud when
-it fails."""
+"""The catalog on a real SQLite store: changes are visible when they return, a change that loses a
+compare-and-swap is planned again, and failures are reported."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_validate_only_changes_nothing(run: Run) -> None:
     run(scenario)
 
 
-def test_names_that_metrics_confuse_are_refused(run: Run) -> None:
+def test_names_that_collide_in_metrics_are_rejected(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         await create(catalog, "a.b_c", "under_score")
 
@@ -176,13 +176,13 @@ def test_concurrent_calls_for_one_name_have_one_winner(run: Run) -> None:
     run(scenario)
 
 
-def test_a_change_that_is_overtaken_is_planned_again(run: Run) -> None:
+def test_a_change_that_loses_the_compare_and_swap_is_planned_again(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         (topic,) = await create(catalog, "a")
 
         def edit(current: Map[str, str]) -> Map[str, str]:
             if "segment.ms" not in current:
-                # Somebody else gets in between planning and running.
+                # Another client changes the topic between planning and running.
                 value = encode_topic(topic.topic_id, {"segment.ms": "9"})
                 others.append(asyncio.ensure_future(store.transact([], [Put("topics/a", value)])))
             return current.set("segment.bytes", "100")
@@ -197,7 +197,7 @@ def test_a_change_that_is_overtaken_is_planned_again(run: Run) -> None:
     run(scenario)
 
 
-def test_a_change_that_is_overtaken_for_ever_gives_up(
+def test_a_change_that_always_loses_the_compare_and_swap_times_out(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
@@ -243,7 +243,7 @@ def test_partitions_are_added(run: Run) -> None:
         )
         assert codes(results) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
         assert len(catalog.image.topics["a"].partitions) == 3
-        # A deletion right after takes the added ones too.
+        # A deletion right after that deletes the added partitions too.
         await catalog.delete_topics(["a"])
         assert (await store.range("partitions/")).items == []
 
@@ -278,7 +278,7 @@ def test_a_subscription_to_client_metrics_is_deleted_with_its_last_setting(run: 
     run(scenario)
 
 
-def test_group_configs_leave_nothing_behind(run: Run) -> None:
+def test_deleted_group_configs_leave_no_key(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         await catalog.alter_group_configs("g", lambda old: old.set("a", "1"))
         await catalog.alter_group_configs("g", lambda old: old.set("b", "2"))
@@ -321,7 +321,7 @@ def test_partition_updates_compare_the_epoch(run: Run) -> None:
     run(scenario)
 
 
-def test_producer_ids_are_given_once_even_over_a_restart(run: Run) -> None:
+def test_producer_ids_are_assigned_once_even_after_a_restart(run: Run) -> None:
     given: list[int] = []
 
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
@@ -346,7 +346,7 @@ def test_the_cluster_keeps_its_id(run: Run) -> None:
     assert len(ids[0]) == 22
 
 
-def test_a_second_incarnation_is_refused(run: Run) -> None:
+def test_a_second_incarnation_is_rejected(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         again = await catalog.register_broker(BROKER)
         assert catalog.image.brokers[1] == again
@@ -390,7 +390,7 @@ def test_a_failing_store_is_an_error_per_topic(run: Run, monkeypatch: pytest.Mon
     run(scenario)
 
 
-def test_subscribers_are_told_until_they_leave(run: Run) -> None:
+def test_subscribers_are_notified_until_they_unsubscribe(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         told: list[str] = []
 
@@ -409,7 +409,7 @@ def test_subscribers_are_told_until_they_leave(run: Run) -> None:
 
 
 class LostLink(DirectLink):
-    """Loses the answers of changes while it is told to."""
+    """Loses the responses of changes while `is_lost` is set."""
 
     __slots__ = ("is_lost",)
 
@@ -421,7 +421,7 @@ class LostLink(DirectLink):
             raise UncertainError("lost")
 
 
-def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None:
+def test_a_lost_response_is_a_timeout_and_no_id_is_assigned_twice() -> None:
     async def main() -> None:
         link = LostLink()
         catalog = await Catalog.open(
@@ -442,14 +442,14 @@ def test_an_answer_that_is_lost_is_a_time_out_and_no_id_is_given_twice() -> None
         assert codes(await catalog.create_topics([NewTopic("a", [[1]])])) == [
             ErrorCode.TOPIC_ALREADY_EXISTS
         ]
-        # The block of the lost answer is nobody's.
+        # No broker gets the block of the lost response.
         assert (await catalog.allocate_producer_ids(10)).start == first.stop + 10
         await catalog.close()
 
     asyncio.run(main())
 
 
-def test_a_store_without_the_cluster_is_left_as_it_is() -> None:
+def test_a_store_without_the_cluster_is_not_changed() -> None:
     async def main() -> None:
         data = MemoryStore(SystemClock())
         with pytest.raises(StoreError, match="has no cluster yet"):

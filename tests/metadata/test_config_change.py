@@ -1,4 +1,4 @@
-"""Edits of overrides."""
+"""Changes of config overrides."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def edited(current: dict[str, str], *changes: ConfigChange) -> dict[str, str]:
     return dict(incremental(changes, definitions)(Map(current)))
 
 
-def test_set_and_delete_leave_the_rest() -> None:
+def test_set_and_delete_keep_the_other_overrides() -> None:
     assert edited(
         {"a": "1", "b": "2", "c": "3"},
         ConfigChange("a", DELETE, None),
@@ -42,7 +42,7 @@ def test_set_and_delete_leave_the_rest() -> None:
         ({"cleanup.policy": "compact"}, SUBTRACT, "delete", "compact"),
     ],
 )
-def test_lists_grow_and_shrink_from_their_value_in_force(
+def test_append_and_subtract_start_from_the_value_in_force(
     current: dict[str, str], operation: ConfigOperation, value: str, result: str
 ) -> None:
     change = ConfigChange("cleanup.policy", operation, value)
@@ -61,11 +61,11 @@ def test_lists_grow_and_shrink_from_their_value_in_force(
         ),
     ],
 )
-def test_edits_that_are_refused(changes: list[ConfigChange], code: ErrorCode) -> None:
+def test_invalid_changes_are_rejected(changes: list[ConfigChange], code: ErrorCode) -> None:
     with pytest.raises(BrokerError) as raised:
         edited({}, *changes)
     assert raised.value.code is code
 
 
-def test_replace_all_forgets_what_was_set() -> None:
+def test_replace_all_removes_earlier_overrides() -> None:
     assert replace_all({"b": "2"})(Map({"a": "1"})) == Map({"b": "2"})

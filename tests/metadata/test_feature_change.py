@@ -1,4 +1,4 @@
-"""Finalized levels in the store: kept, seen by all, and no change lost."""
+"""Finalized feature levels in the store: every broker sees them, and no change is lost."""
 
 from __future__ import annotations
 

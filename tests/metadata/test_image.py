@@ -1,4 +1,4 @@
-"""Images: what events make of them, whatever pieces they arrive in."""
+"""Images and deltas: the result of events, for any split of the events."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_equal_partitions_and_configs_are_shared() -> None:
     assert image.topics["a"].configs is image.topics["b"].configs
 
 
-def test_a_changed_partition_shows_topic_before_and_after() -> None:
+def test_a_delta_has_the_topic_before_and_after_a_partition_change() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
     after, delta = apply(image, [put_partition(ID_A, 0, partition(2, epoch=1))], 2)
     assert delta.changed == [(image.topics["a"], after.topics["a"])]
@@ -86,14 +86,14 @@ def test_a_changed_partition_shows_topic_before_and_after() -> None:
     assert image.topics["a"].partitions == (partition(1),)
 
 
-def test_a_put_that_changes_nothing_is_no_delta() -> None:
+def test_a_put_that_changes_nothing_makes_an_empty_delta() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
     after, delta = apply(image, [put_topic("a", ID_A, 2)], 2)
     assert not delta
     assert after.topics["a"].revision == 2
 
 
-def test_deletion_takes_name_id_and_partitions() -> None:
+def test_deletion_removes_name_id_and_partitions() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
     events = [Event(topic_key("a"), None, 2), Event(partition_key(ID_A, 0), None, 2)]
     after, delta = apply(image, events, 2)
@@ -103,7 +103,7 @@ def test_deletion_takes_name_id_and_partitions() -> None:
     assert not after.waiting
 
 
-def test_a_topic_made_anew_is_deleted_and_created() -> None:
+def test_a_recreated_topic_is_deleted_and_created() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
     events = [
         Event(topic_key("a"), None, 2),
@@ -131,7 +131,7 @@ def test_partitions_wait_for_their_topic_and_for_each_other() -> None:
     assert not image.waiting
 
 
-def test_brokers_come_change_and_go() -> None:
+def test_brokers_are_added_changed_and_removed() -> None:
     record = BrokerRecord(
         node_id=7, endpoints=(Endpoint("PLAINTEXT", "h", 9092),), rack="r", incarnation="i"
     )
@@ -199,7 +199,7 @@ def test_broker_configs_of_one_and_of_all() -> None:
     assert not after.default_broker_configs
 
 
-def test_unknown_keys_are_left_alone_and_unreadable_ones_named() -> None:
+def test_unknown_keys_are_ignored_and_malformed_values_reported_by_key() -> None:
     image, delta = apply(EMPTY_IMAGE, [Event("quotas/x", b"?", 4)], 4)
     assert image.revision == 4
     assert not delta
@@ -217,11 +217,11 @@ KEYS = st.one_of(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(KEYS, st.booleans(), st.integers(1, 9)), max_size=40), st.data())
-def test_the_pieces_do_not_matter(
+def test_deltas_and_images_agree_for_any_split_of_events(
     steps: list[tuple[tuple[str, object, object], bool, int]], data: st.DataObject
 ) -> None:
-    """However events are cut into pieces, each delta is the difference of the images around it,
-    and in the end exactly the stored topics are there. As in a store, an id has one name."""
+    """Each delta is the difference between the images before and after it, for any split of the
+    events. The last image has exactly the stored topics. As in a store, an id has one name."""
     state: dict[str, Event] = {}
     owner: dict[object, str] = {}
     events: list[Event] = []
@@ -263,7 +263,7 @@ def test_the_pieces_do_not_matter(
     assert live == {topic_key(name) for name in image.topics}
 
 
-def test_settings_that_no_longer_exist_are_read_as_if_they_were_not_set() -> None:
+def test_removed_settings_are_ignored() -> None:
     topic_id = bytes(range(16))
     retired = {"message.downconversion.enable": "true", "retention.ms": "1"}
     events = [
@@ -285,13 +285,13 @@ def test_the_controller_s_epoch_is_the_revision_of_its_key() -> None:
 
     image, delta = apply(ClusterImage(), [elected(1, 5)], 5)
     assert (image.controller, image.controller_epoch, delta.controller) == (1, 5, True)
-    # The same broker again: nothing differs for others, but it is another term.
+    # The same broker is elected again: the controller is the same, its epoch is new.
     gone = Event(records.CONTROLLER_KEY, None, 6)
     image, delta = apply(image, [gone, elected(1, 7)], 7)
     assert (image.controller, image.controller_epoch, delta.controller) == (1, 7, False)
 
 
-def test_levels_of_features_are_followed() -> None:
+def test_feature_levels_are_applied() -> None:
     put = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 3)
     image, delta = apply(ClusterImage(), [put], 3)
     assert (dict(image.features.levels), image.features.revision) == ({"f": 2}, 3)

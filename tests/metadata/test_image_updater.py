@@ -1,4 +1,4 @@
-"""Following: reloading when history is gone, and never failing in silence."""
+"""The image updater: it reloads after compaction, and reports every failure."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def topic(name: str, number: int = 0) -> Put:
     return Put(f"topics/{name}", encode_topic(bytes([number, *name.encode()]).ljust(16), {}))
 
 
-def test_forgotten_history_is_replaced_by_a_reload(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compacted_history_causes_a_reload(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         follower = ImageUpdater(store)
@@ -62,7 +60,7 @@ def test_forgotten_history_is_replaced_by_a_reload(
         assert {record.name for record in deltas[0].created} == {"remade", "new"}
         assert {record.name for record in deltas[0].deleted} == {"deleted", "remade"}
         assert not deltas[0].changed
-        # And it follows again.
+        # The updater applies later changes again.
         more = await store.transact([], [topic("more")])
         await follower.reached(more.revision)
         assert set(follower.image.topics) == {"kept", "remade", "new", "more"}
@@ -72,7 +70,7 @@ def test_forgotten_history_is_replaced_by_a_reload(
     asyncio.run(main())
 
 
-def test_a_subscriber_that_raises_stops_the_catalog_loudly(
+def test_a_subscriber_that_raises_stops_the_catalog_with_an_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def subscriber(image: ClusterImage, delta: ImageDelta) -> None:
@@ -99,7 +97,7 @@ def test_a_subscriber_that_raises_stops_the_catalog_loudly(
     assert "task metadata-follower failed; the broker shuts down" in caplog.text
 
 
-def test_an_unreadable_value_stops_the_load_with_its_key(tmp_path: Path) -> None:
+def test_a_malformed_value_fails_the_load_with_its_key(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         await store.transact([], [Put("topics/broken", b"{")])
@@ -111,7 +109,7 @@ def test_an_unreadable_value_stops_the_load_with_its_key(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_a_closed_store_ends_following_loudly(tmp_path: Path) -> None:
+def test_a_closed_store_stops_the_updater_with_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         follower = ImageUpdater(store)
@@ -137,10 +135,10 @@ class CutLink(DirectLink):
     async def request(self) -> None:
         if self.failures:
             self.failures -= 1
-            raise UnavailableError("cut off")
+            raise UnavailableError("disconnected")
 
 
-def test_a_reload_waits_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reload_retries_while_the_store_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(following, "_RELOAD_PAUSE_S", 0.01)
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Many changes of partitions at once, on a catalog over a store in memory."""
+"""Joint updates of many partitions, with a catalog on a store in memory."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def codes(results: Sequence[PartitionRecord | BaseException]) -> list[ErrorCode]
     return [r.code if isinstance(r, BrokerError) else ErrorCode.NONE for r in results]
 
 
-def test_what_is_asked_for_together_is_stored_together() -> None:
+def test_simultaneous_updates_share_a_transaction() -> None:
     async def scenario() -> None:
         async with scene() as it:
             before = it.store.revision
@@ -93,7 +93,7 @@ def test_what_is_asked_for_together_is_stored_together() -> None:
     asyncio.run(scenario())
 
 
-def test_one_that_was_overtaken_does_not_hold_up_the_others() -> None:
+def test_a_stale_update_does_not_fail_the_others() -> None:
     async def scenario() -> None:
         async with scene() as it:
             tasks = [it.ask(n, (1,)) for n in range(3)]
@@ -111,14 +111,14 @@ def test_one_that_was_overtaken_does_not_hold_up_the_others() -> None:
     asyncio.run(scenario())
 
 
-def test_only_those_who_rely_on_a_broker_that_is_gone_are_refused() -> None:
+def test_only_updates_with_a_stale_broker_epoch_are_rejected() -> None:
     async def scenario() -> None:
         async with scene() as it:
             gone, there = {2: it.broker_epoch - 1}, {2: it.broker_epoch}
             tasks = [it.ask(0, (1,), gone), it.ask(1, (1,), there), it.ask(2, (1,))]
             results = await asyncio.gather(*tasks, return_exceptions=True)
             assert codes(results) == [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.NONE, ErrorCode.NONE]
-            # Whichever comes first, and where nobody disagrees about the epoch.
+            # The same for two updates that agree on the stale epoch, and in another order.
             tasks = [it.ask(3, (1,), gone), it.ask(4, (1,), gone), it.ask(5, (1,))]
             results = await asyncio.gather(*tasks, return_exceptions=True)
             refused = ErrorCode.INELIGIBLE_REPLICA
@@ -127,7 +127,7 @@ def test_only_those_who_rely_on_a_broker_that_is_gone_are_refused() -> None:
     asyncio.run(scenario())
 
 
-def test_a_store_that_fails_fails_everybody() -> None:
+def test_a_failing_store_fails_every_update() -> None:
     async def scenario() -> None:
         async with scene() as it:
             tasks = [it.ask(n, (1,)) for n in range(3)]
@@ -138,7 +138,7 @@ def test_a_store_that_fails_fails_everybody() -> None:
     asyncio.run(scenario())
 
 
-def test_who_gave_up_is_not_waited_for() -> None:
+def test_a_cancelled_update_does_not_block_the_others() -> None:
     async def scenario() -> None:
         async with scene() as it:
             first, second = it.ask(0, (1,)), it.ask(1, (1,))
@@ -150,7 +150,7 @@ def test_who_gave_up_is_not_waited_for() -> None:
     asyncio.run(scenario())
 
 
-def test_a_broker_that_leaves_does_not_join() -> None:
+def test_a_leaving_broker_does_not_join_the_isr() -> None:
     async def scenario() -> None:
         async with scene() as it:
             there = {2: it.broker_epoch}
@@ -166,7 +166,7 @@ def test_a_broker_that_leaves_does_not_join() -> None:
     asyncio.run(scenario())
 
 
-def test_nothing_is_under_way_after_it_was_closed() -> None:
+def test_no_task_runs_after_close() -> None:
     async def scenario() -> None:
         async with scene() as it:
             before = asyncio.all_tasks()
@@ -181,7 +181,7 @@ def test_nothing_is_under_way_after_it_was_closed() -> None:
     asyncio.run(scenario())
 
 
-def test_a_bug_fails_only_those_whose_changes_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_fails_only_the_updates_of_its_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with scene() as it:
             transact = Catalog.transact

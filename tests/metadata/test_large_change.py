@@ -1,4 +1,4 @@
-"""Topics in pieces: whole or not there, whoever looks and whatever breaks off."""
+"""Topics that take several transactions: each exists whole or not at all, after any failure."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def run(scenario: Callable[[MemoryStore, Catalog], Awaitable[None]]) -> None:
 
 
 def keys(data: MemoryStore) -> list[str]:
-    """What is there besides what every cluster has."""
+    """Return the stored keys, except those that every cluster has."""
     items = data.range("").items
     return [item.key for item in items if not item.key.startswith(("brokers/", "cluster"))]
 
 
 @pytest.mark.parametrize("count", [1, 8, 9, 10, 11, 17, 18, 19, 57])
-def test_topics_of_any_size_are_made_grown_and_deleted(count: int) -> None:
+def test_topics_of_any_size_are_created_grown_and_deleted(count: int) -> None:
     async def scenario(data: MemoryStore, catalog: Catalog) -> None:
         sizes: list[int] = []
 
@@ -75,7 +75,7 @@ def test_topics_of_any_size_are_made_grown_and_deleted(count: int) -> None:
     run(scenario)
 
 
-def test_one_name_has_one_winner_and_losers_leave_nothing() -> None:
+def test_one_creation_of_a_name_wins_and_the_others_leave_no_keys() -> None:
     async def scenario(data: MemoryStore, catalog: Catalog) -> None:
         others = [await open_catalog(data.connect()) for _ in range(3)]
         for number, other in enumerate(others):
@@ -95,7 +95,7 @@ def test_one_name_has_one_winner_and_losers_leave_nothing() -> None:
 
 
 class BreakingOff(MemoryConnection):
-    """Loses the store after so many transactions."""
+    """Loses the connection to the store after `left` transactions."""
 
     __slots__ = ("left",)
 
@@ -108,9 +108,7 @@ class BreakingOff(MemoryConnection):
 
 @pytest.mark.parametrize("transactions", range(6))
 @pytest.mark.parametrize("deletes", [False, True])
-def test_what_was_broken_off_is_swept_up_at_the_next_start(
-    transactions: int, deletes: bool
-) -> None:
+def test_an_interrupted_change_is_swept_at_the_next_start(transactions: int, deletes: bool) -> None:
     async def scenario(data: MemoryStore, catalog: Catalog) -> None:
         new = NewTopic("t", [[1]] * 35)
         if deletes:
@@ -135,7 +133,7 @@ def test_what_was_broken_off_is_swept_up_at_the_next_start(
     run(scenario)
 
 
-def test_a_sweep_cuts_off_a_creation_which_is_planned_again() -> None:
+def test_a_creation_interrupted_by_a_sweep_is_planned_again() -> None:
     async def scenario(data: MemoryStore, catalog: Catalog) -> None:
         store = data.connect()
         creating = asyncio.create_task(catalog.create_topics([NewTopic("t", [[1]] * 95)]))

@@ -1,4 +1,4 @@
-"""The minimum of in-sync replicas, by a partition's record."""
+"""The minimum number of in-sync replicas of a partition's record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_reassignment_changes_the_minimum_when_it_is_complete(
     assert min_isr(state, TWO) == effective
 
 
-def test_under_the_minimum_is_what_it_says_for_every_size() -> None:
+def test_is_under_min_isr_agrees_with_min_isr_for_every_size() -> None:
     for replicas, adding, configured in itertools.product(range(1, 6), range(4), range(1, 7)):
         for isr in range(1, replicas + 1):
             new = tuple(range(replicas - min(adding, replicas - 1), replicas))

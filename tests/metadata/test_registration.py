@@ -1,4 +1,4 @@
-"""A broker's registration: kept alive, renewed when it was lost, withdrawn at the end."""
+"""A broker's registration: renewed while it runs, made again when lost, revoked at close."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(path: Path, scenario: Callable[[SqliteStore, Catalog], Awaitable[None]])
 
 
 async def changes_of_broker(catalog: Catalog, count: int) -> list[bool]:
-    """Whether the broker was there after each of its next `count` changes."""
+    """Return whether the broker was registered after each of its next `count` changes."""
     seen: list[bool] = []
     done = asyncio.Event()
 
@@ -73,7 +73,7 @@ def test_registered_until_closed(tmp_path: Path) -> None:
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
+def test_a_broker_registers_again_after_its_lease_is_lost(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         registration = Registration(catalog, store, BROKER, 300, SystemClock())
         await registration.start(Supervisor())
@@ -88,7 +88,7 @@ def test_a_lost_lease_is_taken_again(tmp_path: Path) -> None:
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_a_closed_store_is_told(tmp_path: Path) -> None:
+def test_a_closed_store_is_reported(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         registration = Registration(catalog, store, BROKER, 60, SystemClock())
         supervisor = Supervisor()
@@ -113,7 +113,7 @@ class FaultyLink(DirectLink):
     async def request(self) -> None:
         if self.is_cut:
             self.failures += 1
-            raise UnavailableError("cut off")
+            raise UnavailableError("disconnected")
 
     async def answer(self, changed: bool) -> None:
         if changed and self.answers_to_lose:
@@ -143,7 +143,7 @@ def run_in_memory(
 OTHER = BrokerRecord(node_id=1, endpoints=(), incarnation="other")
 
 
-def test_a_second_process_is_refused_while_the_first_lives() -> None:
+def test_a_second_process_is_rejected_while_the_first_is_alive() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -161,7 +161,9 @@ def test_a_second_process_is_refused_while_the_first_lives() -> None:
     run_in_memory(scenario)
 
 
-def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_registration_waits_for_the_lease_of_a_dead_process(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -175,7 +177,7 @@ def test_a_dead_process_s_lease_is_waited_for(caplog: pytest.LogCaptureFixture) 
     assert "waiting for its lease to expire" in caplog.text
 
 
-def test_a_store_that_is_away_is_waited_for() -> None:
+def test_registration_is_retried_while_the_store_is_unreachable() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -196,7 +198,7 @@ def test_a_store_that_is_away_is_waited_for() -> None:
     run_in_memory(scenario)
 
 
-def test_a_registration_whose_answer_was_lost_is_made_again() -> None:
+def test_a_registration_without_a_response_is_retried() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -210,12 +212,12 @@ def test_a_registration_whose_answer_was_lost_is_made_again() -> None:
     run_in_memory(scenario)
 
 
-def test_a_lease_that_ended_unseen_is_no_second_process() -> None:
+def test_an_expired_lease_in_the_image_is_not_a_second_process() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
         await catalog.register_broker(BROKER, await store.grant(60_000))
-        # The image still shows the registration, the store no longer has it.
+        # The image still has the registration. The store does not.
         data.revoke(1)
         assert 1 in catalog.image.brokers
         again = await catalog.register_broker(BROKER, await store.grant(60_000))
@@ -224,7 +226,7 @@ def test_a_lease_that_ended_unseen_is_no_second_process() -> None:
     run_in_memory(scenario)
 
 
-def test_an_earlier_process_is_waited_for(tmp_path: Path) -> None:
+def test_until_gone_waits_for_an_earlier_process(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         await until_gone(catalog, BROKER.node_id, 60_000)
         lease = await store.grant(60_000)
@@ -239,7 +241,7 @@ def test_an_earlier_process_is_waited_for(tmp_path: Path) -> None:
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_an_earlier_process_that_lives_on_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_until_gone_stops_waiting_after_its_limit(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         await catalog.register_broker(BROKER, await store.grant(60_000))
         await until_gone(catalog, BROKER.node_id, 20)
@@ -249,7 +251,7 @@ def test_an_earlier_process_that_lives_on_is_not_waited_for_for_ever(tmp_path: P
 
 
 class _LeapingClock(SystemClock):
-    """A clock that goes on while the process does not."""
+    """A clock that jumps ahead by `leap_s`, as if the process had been paused."""
 
     leap_s = 0.0
 
@@ -257,7 +259,7 @@ class _LeapingClock(SystemClock):
         return SystemClock.monotonic() + self.leap_s
 
 
-def test_a_process_that_was_stopped_is_fenced_before_it_acts() -> None:
+def test_a_process_that_was_paused_is_fenced_before_it_acts() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -278,7 +280,7 @@ def test_a_process_that_was_stopped_is_fenced_before_it_acts() -> None:
     run_in_memory(scenario)
 
 
-def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
+def test_a_lease_that_expired_before_use_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     granted: list[int] = []
@@ -289,7 +291,7 @@ def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
         grant = MemoryConnection.grant
 
         async def grant_late(self: MemoryConnection, ttl_ms: int) -> int:
-            """The answer is so late that the lease is over, the first time of each registration."""
+            """Return a lease that has already expired, at the first grant of each registration."""
             lease = await grant(self, ttl_ms)
             granted.append(lease)
             if len(granted) in (1, 3):
@@ -311,7 +313,7 @@ def test_a_lease_that_ended_before_it_was_used_is_followed_by_another(
     run_in_memory(scenario)
 
 
-def test_leaving_is_told_and_ends_with_the_registration() -> None:
+def test_leaving_is_announced_and_ends_with_the_registration() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -329,7 +331,7 @@ def test_leaving_is_told_and_ends_with_the_registration() -> None:
 
 
 class Heard(logging.Handler):
-    """Waits for a line in the log."""
+    """Sets an event when a log line contains the text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -341,7 +343,7 @@ class Heard(logging.Handler):
             self.event.set()
 
 
-def test_a_process_that_was_unregistered_stays_out() -> None:
+def test_an_unregistered_process_does_not_register_again() -> None:
     async def scenario(
         data: MemoryStore, store: MemoryConnection, catalog: Catalog, link: FaultyLink
     ) -> None:
@@ -360,7 +362,7 @@ def test_a_process_that_was_unregistered_stays_out() -> None:
         assert 1 not in catalog.image.brokers
         assert supervisor.failures == {"broker-registration": 0}
         await registration.close()
-        # The next process of the same broker is let in.
+        # The next process of the same broker can register.
         again = Registration(catalog, store, OTHER, 60_000, SystemClock())
         await again.start(Supervisor())
         assert catalog.image.brokers[1].incarnation == "other"

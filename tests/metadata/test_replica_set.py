@@ -19,7 +19,7 @@ def record(isr: tuple[int, ...] = REPLICAS, **fields: object) -> PartitionRecord
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(subsets, subsets), max_size=6), st.integers(1, 4))
-def test_the_lists_never_share_a_replica_and_nobody_is_forgotten(
+def test_isr_and_elr_are_disjoint_and_lose_no_replica(
     steps: list[tuple[tuple[int, ...], tuple[int, ...]]], min_isr: int
 ) -> None:
     now = record()
@@ -42,24 +42,24 @@ def test_a_replica_that_leaves_below_the_minimum_stays_eligible() -> None:
     assert (back.elr, back.last_known_elr) == ((), ())
 
 
-def test_who_was_in_the_isr_last_comes_first() -> None:
+def test_the_last_isr_member_is_first_in_the_last_known_elr() -> None:
     waiting = replica_set.with_isr(record((1,), elr=(2,)), (), 2, lost=(1,))
     assert (waiting.isr, waiting.elr, waiting.last_known_elr) == ((), (2,), (1,))
     all_unclean = replica_set.with_isr(waiting, (), 2, lost=(2,))
     assert (all_unclean.elr, all_unclean.last_known_elr) == ((), (1, 2))
 
 
-def test_a_disk_is_known_by_its_directory() -> None:
+def test_a_disk_is_identified_by_its_directory_id() -> None:
     known = replica_set.with_directory(record(), 1, "a")
     assert replica_set.has_disk(known, 1, {1: "a"})
     assert not replica_set.has_disk(known, 1, {1: "b"})
-    assert replica_set.has_disk(known, 2, {2: "b"}), "nothing is recorded of it"
+    assert replica_set.has_disk(known, 2, {2: "b"}), "no directory is recorded"
     lost = replica_set.with_directory(known, 1, replica_set.LOST)
     assert not replica_set.has_disk(lost, 1, {1: "a"})
     assert not replica_set.has_disk(lost, 1, {})
 
 
-def test_a_leader_resigns_only_where_another_can_take_over() -> None:
+def test_a_leader_resigns_only_if_another_replica_can_lead() -> None:
     disks = {1: "a", 2: "b"}
     resigned = replica_set.resign(record((1, 2)), 1, disks, disks)
     assert resigned is not None
@@ -70,7 +70,7 @@ def test_a_leader_resigns_only_where_another_can_take_over() -> None:
     assert (eligible.isr, eligible.elr, eligible.last_known_elr) == ((), (2,), (1,))
     assert replica_set.resign(record((1,)), 1, disks, disks) is None
     assert replica_set.resign(last, 2, {1: "a"}, disks) is None, "it is not alive"
-    assert replica_set.resign(last, 2, disks, {2: "new"}) is None, "its disk is away"
+    assert replica_set.resign(last, 2, disks, {2: "new"}) is None, "it has another disk"
 
 
 def test_records_of_an_earlier_release_are_read() -> None:

@@ -1,4 +1,4 @@
-"""Plans of topic changes: what is refused with which code, and what is written."""
+"""Plans of topic changes: what is written, and the error code of each rejected change."""
 
 from __future__ import annotations
 
@@ -83,17 +83,17 @@ def test_replicas_on_dead_brokers_are_out_of_sync() -> None:
         (NewTopic("a", [[1]], {"nonsense": "1"}), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_creations_that_are_refused(new: NewTopic, code: ErrorCode) -> None:
+def test_invalid_creations_are_rejected(new: NewTopic, code: ErrorCode) -> None:
     check_refused(code, cluster(1, 2), new)
 
 
-def test_an_existing_name_is_refused() -> None:
+def test_an_existing_name_is_rejected() -> None:
     image = cluster(1)
     image = after(image, create(image, NewTopic("a", [[1]])))
     check_refused(ErrorCode.TOPIC_ALREADY_EXISTS, image, NewTopic("a", [[1]]))
 
 
-def test_added_partitions_touch_the_topic_key() -> None:
+def test_adding_partitions_changes_the_topic_key() -> None:
     image = cluster(1)
     image = after(image, create(image, NewTopic("a", [[1]], {"segment.ms": "5"})))
     plan = topic_change.create_partitions(image, NewPartitions("a", 3, [[1], [1]]), 100)
@@ -115,7 +115,7 @@ def test_added_partitions_touch_the_topic_key() -> None:
         (NewPartitions("a", 2, [[1, 2]]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_growth_that_is_refused(new: NewPartitions, code: ErrorCode) -> None:
+def test_invalid_partition_counts_are_rejected(new: NewPartitions, code: ErrorCode) -> None:
     image = cluster(1, 2)
     image = after(image, create(image, NewTopic("a", [[1]])))
     with pytest.raises(BrokerError) as raised:
@@ -123,7 +123,7 @@ def test_growth_that_is_refused(new: NewPartitions, code: ErrorCode) -> None:
     assert raised.value.code is code
 
 
-def test_deletion_by_name_and_by_id_takes_every_key() -> None:
+def test_deletion_by_name_and_by_id_deletes_every_key() -> None:
     image = cluster(1)
     image = after(image, create(image, NewTopic("a", [[1], [1]])))
     by_name = topic_change.delete_topic(image, "a")
@@ -154,7 +154,7 @@ def test_configs_are_checked_after_the_edit() -> None:
     assert raised.value.code is ErrorCode.INVALID_CONFIG
 
 
-def test_topic_ids_are_never_reserved_ones_nor_look_like_flags() -> None:
+def test_topic_ids_are_not_reserved_and_do_not_start_with_a_dash() -> None:
     class Rigged(random.Random):
         given = iter([bytes(16), bytes(15) + b"\x01", b"\xfb" * 16, b"\x01" * 16])
 

@@ -1,4 +1,4 @@
-"""Topic settings: Kafka's names and defaults, overrides, refusals."""
+"""Topic settings: Kafka's names and defaults, overrides, rejected values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KAFKA_DEFAULTS = {
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.compaction.lag.ms": "0",
-    # Kafka's is 1. Here each partition derives it from its replicas.
+    # Kafka's default is 1. Here each partition derives the minimum from its replicas.
     "min.insync.replicas": None,
     "retention.bytes": "-1",
     "retention.ms": "604800000",
@@ -65,7 +65,7 @@ def test_every_definition_is_complete() -> None:
         )
 
 
-def test_overrides_are_laid_over_the_given_defaults() -> None:
+def test_overrides_replace_the_given_defaults() -> None:
     defaults = TopicConfig(segment_bytes=500, retention_ms=7)
     config = TopicConfig.from_strings(
         {"retention.ms": "-1", "cleanup.policy": "compact,delete"}, defaults
@@ -102,7 +102,7 @@ def test_equal_configs_are_one_object() -> None:
         ("message.format.version", "3.0", "unknown topic config"),
     ],
 )
-def test_refusals_have_a_code_and_say_what_is_allowed(name: str, text: str, reason: str) -> None:
+def test_rejections_have_a_code_and_the_allowed_values(name: str, text: str, reason: str) -> None:
     with pytest.raises(BrokerError, match=reason) as raised:
         TopicConfig.from_strings({name: text}, TopicConfig())
     assert raised.value.code is ErrorCode.INVALID_CONFIG
@@ -114,13 +114,13 @@ def test_compaction_lags_must_agree() -> None:
         TopicConfig.from_strings(overrides, TopicConfig())
 
 
-def test_throttled_replicas_may_be_all_of_them() -> None:
+def test_throttled_replicas_may_be_a_wildcard() -> None:
     assert parse_override("leader.replication.throttled.replicas", "*") == ("*",)
     assert parse_override("leader.replication.throttled.replicas", "0:1,1:2") == ("0:1", "1:2")
 
 
 @given(st.sampled_from(sorted(definitions)), st.text(max_size=30))
-def test_any_override_is_refused_or_survives_the_round_trip(name: str, text: str) -> None:
+def test_any_override_is_rejected_or_survives_the_round_trip(name: str, text: str) -> None:
     try:
         config = TopicConfig.from_strings({name: text}, TopicConfig())
     except BrokerError:

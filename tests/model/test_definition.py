@@ -29,7 +29,7 @@ def definition(kind: ConfigType, **options: object) -> Definition:
         (ConfigType.LIST, " ", ()),
     ],
 )
-def test_text_that_is_understood(kind: ConfigType, text: str, value: object) -> None:
+def test_valid_text_is_parsed(kind: ConfigType, text: str, value: object) -> None:
     assert definition(kind).parse(text) == value
 
 
@@ -51,12 +51,12 @@ def test_text_that_is_understood(kind: ConfigType, text: str, value: object) -> 
         (ConfigType.DOUBLE, "x"),
     ],
 )
-def test_text_that_is_refused(kind: ConfigType, text: str) -> None:
+def test_invalid_text_is_rejected(kind: ConfigType, text: str) -> None:
     with pytest.raises(ValueError, match=r"number|true or false"):
         definition(kind).parse(text)
 
 
-def test_limits_are_inclusive_and_named_in_the_refusal() -> None:
+def test_limits_are_inclusive_and_named_in_the_error() -> None:
     limited = definition(ConfigType.INT, minimum=3, maximum=5)
     assert [limited.parse(text) for text in "345"] == [3, 4, 5]
     for text in "26":
@@ -64,7 +64,7 @@ def test_limits_are_inclusive_and_named_in_the_refusal() -> None:
             limited.parse(text)
 
 
-def test_choices_hold_for_text_and_for_each_element() -> None:
+def test_choices_apply_to_text_and_to_each_element() -> None:
     with pytest.raises(ValueError, match=r"^one of x, y$"):
         definition(ConfigType.STRING, choices=("x", "y")).parse("z")
     several = definition(ConfigType.LIST, choices=("x", "y"), container=frozenset)
@@ -82,7 +82,7 @@ def test_numbers_survive_the_round_trip(number: int) -> None:
 
 
 @given(st.text())
-def test_any_text_is_parsed_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     for kind in ConfigType:
         with contextlib.suppress(ValueError):
             definition(kind).parse(text)
@@ -102,16 +102,16 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
         (1.7976931348623157e308, "1.7976931348623157E308"),
     ],
 )
-def test_numbers_with_a_point_are_written_as_java_writes_them(value: float, text: str) -> None:
+def test_floats_are_formatted_like_in_java(value: float, text: str) -> None:
     double = definition(ConfigType.DOUBLE)
     assert double.format(value) == text
     assert double.parse(text) == value
 
 
-def test_texts_are_shown_in_one_form() -> None:
+def test_texts_are_normalized() -> None:
     assert definition(ConfigType.DOUBLE).normalize("25000000") == "2.5E7"
     assert definition(ConfigType.INT).normalize("+07") == "7"
     assert definition(ConfigType.BOOLEAN).normalize("TRUE") == "true"
-    # A list keeps the order that somebody gave it.
+    # A list keeps its given order.
     assert definition(ConfigType.LIST, container=frozenset).normalize("b, a") == "b,a"
     assert definition(ConfigType.LIST).normalize("") == ""

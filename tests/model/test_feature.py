@@ -1,4 +1,4 @@
-"""Levels of features: which changes are allowed, all or none."""
+"""Feature levels: allowed changes, and changes that are all made or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS = {"group.version": 1, "transaction.version": 1}
         (FeatureUpdate("transaction.version", 0, UNSAFE), 0),
     ],
 )
-def test_changes_that_are_allowed(update: FeatureUpdate, level: int) -> None:
+def test_allowed_changes(update: FeatureUpdate, level: int) -> None:
     assert updated(LEVELS, [update]) == {"group.version": 1, "transaction.version": level}
     assert LEVELS["transaction.version"] == 1
 
@@ -43,7 +43,7 @@ def test_changes_that_are_allowed(update: FeatureUpdate, level: int) -> None:
         (FeatureUpdate("transaction.version", 2, 4), "no upgrade type 4"),
     ],
 )
-def test_changes_that_are_not(update: FeatureUpdate, reason: str) -> None:
+def test_rejected_changes(update: FeatureUpdate, reason: str) -> None:
     good = FeatureUpdate("group.version", 0, SAFE)
     with pytest.raises(BrokerError, match=reason) as raised:
         updated(LEVELS, [good, update])

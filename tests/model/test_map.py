@@ -1,4 +1,4 @@
-"""The persistent map beside a dict: changes, and maps that must not notice them."""
+"""The persistent map compared with a dict: changes, and older maps that stay unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millstream.model import map as map_module
 from millstream.model.map import Map
 
-#: Keys that share buckets, and that don't.
+#: Keys of which some share a bucket.
 KEYS = st.integers(0, 40) | st.text(max_size=2)
 #: A key and its new value; None deletes it.
 CHANGES = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 3)), max_size=60)
@@ -34,7 +34,7 @@ def check(found: Map[object, int], expected: dict[object, int]) -> None:
 
 @pytest.mark.usefixtures("_bucket_items_max")
 @given(rounds=st.lists(CHANGES, max_size=6))
-def test_it_is_what_a_dict_would_be_and_old_maps_stay(
+def test_a_map_equals_a_dict_and_older_maps_stay_unchanged(
     rounds: list[list[tuple[object, int | None]]],
 ) -> None:
     present: Map[object, int] = Map()
@@ -72,14 +72,14 @@ def test_single_changes() -> None:
     assert repr(one) == "Map({'a': 1})"
 
 
-def test_no_change_is_the_same_map() -> None:
+def test_a_mutation_without_changes_returns_the_same_map() -> None:
     some = Map({"a": 1})
     mutation = some.mutate()
     assert mutation.pop("b", None) is None
     assert mutation.finish() is some
 
 
-def test_a_change_among_many_shares_nearly_everything() -> None:
+def test_a_change_of_a_large_map_copies_one_bucket() -> None:
     many = Map({f"topic-{number}": number for number in range(100_000)})
     changed = many.set("topic-5", -1)
     shared = sum(a is b for a, b in zip(many._buckets, changed._buckets, strict=True))

@@ -1,4 +1,4 @@
-"""A reply ends once, gives its own failure to its own request, and keeps nothing."""
+"""A reply ends once, reports its failure to its own request, and releases all references."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_reply_ends_once(first: str, second: str) -> None:
     assert len(kept.failures) == (first == "crash")
 
 
-def test_the_response_is_made_of_what_is_delivered() -> None:
+def test_the_response_is_built_from_the_delivered_value() -> None:
     kept = Kept()
     Reply(ReplyKind.FETCH, kept, raising, lambda value: value + 1).deliver(1)
     assert kept.results == [2]
@@ -74,7 +74,7 @@ def test_a_failure_becomes_an_error_response(error: Exception, code: ErrorCode) 
     assert kept.abandoned == []
 
 
-def test_without_an_error_response_the_request_is_abandoned() -> None:
+def test_a_request_is_abandoned_if_its_error_response_fails() -> None:
     kept = Kept()
     for end in ENDS.values():
         end(Reply(ReplyKind.FETCH, kept, raising, raising))
@@ -84,7 +84,7 @@ def test_without_an_error_response_the_request_is_abandoned() -> None:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_raises_at_the_end_does_not_keep_the_response(end: str) -> None:
+def test_on_end_that_raises_does_not_prevent_the_response(end: str) -> None:
     kept = Kept()
     reply = kept.reply()
     reply.on_end = raising
@@ -107,7 +107,7 @@ def test_a_callback_that_raises_after_the_response_is_reported() -> None:
 
 
 class Waiting:
-    """What waits behind a reply, as handlers build it: the two refer to each other."""
+    """A waiting request as handlers build it: it and its reply refer to each other."""
 
     def __init__(self, kept: Kept) -> None:
         self.reply: Reply[Any] = Reply(ReplyKind.FETCH, kept, self.refuse, self.respond)
@@ -124,7 +124,7 @@ class Waiting:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_reply_that_ended_is_part_of_no_cycle(end: str) -> None:
+def test_an_ended_reply_is_in_no_reference_cycle(end: str) -> None:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -138,7 +138,7 @@ def test_a_reply_that_ended_is_part_of_no_cycle(end: str) -> None:
             gc.enable()
 
 
-def test_failures_go_to_the_request_that_waits_or_are_counted() -> None:
+def test_failures_go_to_the_waiting_request_or_are_counted() -> None:
     kept, failures, error = Kept(), CallbackFailures(), ValueError()
     reply = kept.reply()
     failures.give(CallbackKind.OFFSET_WAITER, error, reply)

@@ -1,4 +1,4 @@
-"""The partition against a real log and a host that does nothing by itself."""
+"""The partition with a real log, and a host that only records calls."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_with_a_follower_only_acks_one_is_satisfied(directory: LogDirectory, hos
     assert partition.high_watermark == 1
 
 
-def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
+def test_too_few_in_sync_replicas_reject_acks_all_before_the_append(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, HALF, TopicConfig(min_insync_replicas=3))
@@ -136,11 +136,11 @@ def test_too_few_in_sync_replicas_refuse_acks_all_before_the_append(
     assert append(partition, b"a", acks_all=False) == 0
 
 
-def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
+def test_an_invalid_batch_behind_a_batch_that_must_be_retried(
     directory: LogDirectory, host: Host
 ) -> None:
-    """The client repeats both in order; only then does it hear of the bad records. What follows
-    those is out of order, and has to be numbered anew."""
+    """The client retries both batches in order. Only then is the invalid batch rejected for good.
+    Later batches are out of order until the client gives them new sequence numbers."""
     config = TopicConfig(min_insync_replicas=2, cleanup_policy=frozenset({"compact"}))
     partition = make(directory, host, PAIR, config)
 
@@ -167,7 +167,7 @@ def test_a_batch_with_bad_records_behind_one_that_is_to_be_repeated(
 
 
 def send_to(partition: Partition, sequence: int) -> ErrorCode:
-    """Append a batch of producer 7, and say how that went."""
+    """Append a batch of producer 7, and return the error code."""
     record = Record(0, NOW_MS, b"k", b"v", [])
     batch = memoryview(
         build_batch([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
@@ -179,11 +179,11 @@ def send_to(partition: Partition, sequence: int) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
+def test_batches_behind_one_that_a_former_follower_rejected_get_the_same_error(
     directory: LogDirectory, host: Host
 ) -> None:
-    """They arrive when it leads. Told of the gap, librdkafka would send in a new epoch what the
-    leader before may have appended: duplicates."""
+    """The batches arrive when the broker leads. On an out-of-order error, librdkafka would send
+    them in a new epoch. The previous leader may have appended them: they would be duplicates."""
     led = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=3, isr=(1, 2))
     partition = make(directory, host, led, TopicConfig(min_insync_replicas=1))
 
@@ -201,8 +201,8 @@ def test_batches_behind_one_that_a_former_follower_rejected_are_told_the_same(
 def test_the_first_batch_of_a_producer_is_not_overtaken_in_a_new_leader_epoch(
     directory: LogDirectory, host: Host
 ) -> None:
-    """The broker rejects it as a follower, and leads when the next one arrives. It does not know
-    the producer yet, so that it would take any sequence."""
+    """The broker rejects the first batch as a follower, and leads when the second arrives. It does
+    not know the producer yet, so it would accept any sequence number."""
     led = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=3, isr=(1, 2))
     partition = make(directory, host, led, TopicConfig(min_insync_replicas=1))
 
@@ -246,7 +246,7 @@ def test_replicas_that_are_being_added_do_not_raise_the_minimum(
     ("epoch", "code"),
     [(2, ErrorCode.FENCED_LEADER_EPOCH), (4, ErrorCode.UNKNOWN_LEADER_EPOCH)],
 )
-def test_a_client_with_another_epoch_is_told(
+def test_a_client_with_another_leader_epoch_is_rejected(
     directory: LogDirectory, host: Host, epoch: int, code: ErrorCode
 ) -> None:
     partition = make(directory, host)
@@ -257,7 +257,7 @@ def test_a_client_with_another_epoch_is_told(
     assert caught.value.code == code
 
 
-def test_a_deposed_leader_refuses_and_lets_go_of_who_waits(
+def test_a_deposed_leader_rejects_requests_and_wakes_waiters(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, PAIR)
@@ -290,7 +290,7 @@ def test_many_appends_of_one_turn_wake_a_reader_once(directory: LogDirectory, ho
     assert host.wakes == [partition]
 
 
-def test_flush_before_ack_holds_back_both_ack_and_readers(
+def test_flush_before_ack_delays_acknowledgements_and_readers(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, flushes_before_ack=True)
@@ -382,7 +382,7 @@ def test_a_marker_is_stable_once_every_in_sync_replica_has_it(
     assert (aborted.producer_id, aborted.first_offset) == (7, 0)
 
 
-def test_a_marker_wakes_those_who_wait_for_its_transaction(
+def test_a_marker_wakes_readers_that_wait_for_its_transaction(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host)
@@ -392,7 +392,9 @@ def test_a_marker_wakes_those_who_wait_for_its_transaction(
     assert host.wakes == [partition]
 
 
-def test_a_repeated_marker_is_answered_and_not_written(directory: LogDirectory, host: Host) -> None:
+def test_a_repeated_marker_is_acknowledged_and_not_appended(
+    directory: LogDirectory, host: Host
+) -> None:
     partition = make(directory, host)
     send(partition, 7, 0)
 
@@ -438,23 +440,25 @@ FOLLOWS = PartitionRecord(replicas=(1, 2), leader=2, leader_epoch=4, isr=(1, 2))
 
 
 def stored(*values: bytes, base_offset: int, epoch: int) -> memoryview:
-    """A batch as a leader has it on its disk."""
+    """Return a batch as it is in the leader's log."""
     batch = memoryview(values_batch(*values, timestamp=NOW_MS))
     stamp(batch, 0, base_offset, epoch)
     return batch
 
 
-def test_a_follower_takes_over_what_its_log_reaches(directory: LogDirectory, host: Host) -> None:
+def test_a_follower_applies_the_leaders_offsets_up_to_its_log_end(
+    directory: LogDirectory, host: Host
+) -> None:
     partition = make(directory, host, FOLLOWS)
     partition.append_as_follower(stored(b"a", b"b", base_offset=0, epoch=4), 9, 0)
     assert (partition.log.log_end_offset, partition.high_watermark) == (2, 2)
-    # A new leader may know less than the one before: what was committed stays so.
+    # A new leader may know a lower high watermark. The follower's does not go back.
     partition.append_as_follower(stored(b"c", base_offset=2, epoch=5), 1, 1)
     assert (partition.log.log_end_offset, partition.high_watermark) == (3, 2)
     assert partition.log.log_start_offset == 1
 
 
-def test_a_cut_takes_the_high_watermark_along_and_tells_the_cleaner(
+def test_a_truncation_lowers_the_high_watermark_and_notifies_the_host(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, FOLLOWS)
@@ -473,7 +477,7 @@ def test_a_cut_takes_the_high_watermark_along_and_tells_the_cleaner(
     assert host.cuts == [3, 1, 7, 5]
 
 
-def test_a_new_leader_begins_its_epoch_at_the_end_of_its_log(
+def test_a_new_leader_starts_its_epoch_at_its_log_end_offset(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, FOLLOWS)
@@ -487,13 +491,13 @@ def test_a_new_leader_begins_its_epoch_at_the_end_of_its_log(
     assert partition.leadership is not None
     assert partition.leadership.epoch_start_offset == 2
     assert partition.is_end_uncertain
-    # Deposed before it wrote anything: its epoch has never been.
+    # Deposed before the first append: the log has no record of its epoch.
     partition.apply_state(FOLLOWS, partition.high_watermark)
     assert partition.log.latest_epoch == 4
     assert partition.leadership is None
 
 
-def test_a_high_watermark_beyond_the_log_is_not_believed(
+def test_a_high_watermark_beyond_the_log_is_lowered_to_the_log_end(
     directory: LogDirectory, host: Host
 ) -> None:
     partition = make(directory, host, FOLLOWS)
@@ -502,7 +506,7 @@ def test_a_high_watermark_beyond_the_log_is_not_believed(
     assert partition.high_watermark == 1
 
 
-def test_under_min_isr_nothing_more_is_committed_and_who_waits_is_told(
+def test_under_min_isr_nothing_is_committed_and_waiters_are_notified(
     directory: LogDirectory, host: Host
 ) -> None:
     config = TopicConfig(min_insync_replicas=2)

@@ -1,4 +1,4 @@
-"""The client that brokers use among themselves, against servers that behave and that do not."""
+"""The client that brokers use among themselves, against correct and faulty servers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def call(peer: Peer, session_id: int = 0, timeout_s: float = 5.0) -> Awaitable[F
     return peer.call(FetchRequest(session_id=session_id), VERSION, FetchResponse, timeout_s)
 
 
-def test_answers_come_in_the_order_of_requests_however_they_are_cut() -> None:
+def test_responses_match_their_requests_for_any_split_of_bytes() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         requests = [await read_request(reader) for _ in range(3)]
         data = b"".join(
@@ -79,7 +79,7 @@ def test_answers_come_in_the_order_of_requests_however_they_are_cut() -> None:
     run(with_peer(serve, use))
 
 
-def test_records_of_an_answer_outlive_the_next_one() -> None:
+def test_records_of_a_response_outlive_the_next_response() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for content in (b"first" * 50_000, b"other" * 50_000):
             correlation_id, _ = await read_request(reader)
@@ -107,7 +107,7 @@ def test_records_of_an_answer_outlive_the_next_one() -> None:
     ],
     ids=["negative", "short", "long", "of another request", "undecodable"],
 )
-def test_nonsense_ends_the_connection_and_every_call(nonsense: bytes) -> None:
+def test_malformed_responses_end_the_connection_and_every_call(nonsense: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(nonsense)
@@ -125,7 +125,7 @@ def test_nonsense_ends_the_connection_and_every_call(nonsense: bytes) -> None:
     run(with_peer(serve, use))
 
 
-def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+def test_a_response_without_a_request_ends_the_connection() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(answer_to(1, FetchResponse()))
         await reader.read()
@@ -136,7 +136,7 @@ def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
     run(with_peer(serve, use))
 
 
-def test_silence_ends_the_call() -> None:
+def test_a_call_without_a_response_times_out() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -159,7 +159,7 @@ def test_a_lost_connection_ends_the_calls() -> None:
     run(with_peer(serve, use))
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_broker_is_reported() -> None:
     async def scenario() -> None:
         with pytest.raises(PeerError, match="can't be reached"):
             await Peer.connect(SystemNetwork(), HOST, free_port(), "test", 5.0)

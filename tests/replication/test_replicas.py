@@ -1,4 +1,4 @@
-"""All partitions of a broker: what it leads while it is fenced."""
+"""The partitions of a broker: leadership while the broker is fenced, and flushes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from millstream.model.error import BrokerError, ErrorCode
 TOPIC_ID = bytes(range(16))
 
 
-def test_a_fenced_broker_leads_only_what_nobody_else_can(tmp_path: Path) -> None:
+def test_a_fenced_broker_leads_only_partitions_without_another_in_sync_replica(
+    tmp_path: Path,
+) -> None:
     shared = ("shared", TOPIC_ID, 1)
 
     async def main() -> None:
@@ -23,7 +25,7 @@ def test_a_fenced_broker_leads_only_what_nobody_else_can(tmp_path: Path) -> None
         assert replicas.find("shared", 0).is_leader
         replicas.fence(True)
         assert not replicas.find("shared", 0).is_leader
-        # News from before the fence must not bring it back.
+        # A change from before the fencing must not restore leadership.
         home.follow_replicas(picture(shared, isr=(1, 2), epoch=1))
         assert not replicas.find("shared", 0).is_leader
         replicas.fence(False)
@@ -38,7 +40,7 @@ def test_a_fenced_broker_leads_only_what_nobody_else_can(tmp_path: Path) -> None
     asyncio.run(main())
 
 
-def test_what_is_new_while_fenced_is_not_led_either(tmp_path: Path) -> None:
+def test_a_fenced_broker_does_not_lead_new_partitions(tmp_path: Path) -> None:
     async def main() -> None:
         home = ReplicaHome(tmp_path, picture())
         replicas = home.open_replicas()
@@ -51,10 +53,10 @@ def test_what_is_new_while_fenced_is_not_led_either(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_all_logs_are_waited_for_also_if_one_can_t_be_flushed(
+def test_make_durable_waits_for_all_logs_even_if_one_flush_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A follower acknowledges what the others hold."""
+    """The follower acknowledges the records of the other logs."""
 
     async def main() -> None:
         home = ReplicaHome(tmp_path, picture(("t", TOPIC_ID, 2)))

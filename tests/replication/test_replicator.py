@@ -1,4 +1,4 @@
-"""Brokers that replicate to each other over real sockets and logs: the promises of a cluster."""
+"""Brokers that replicate to each other over real sockets and logs."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ from millstream.replication.follower import fetcher
 from millstream.replication.leader.follower_session import FollowerSession
 from millstream.replication.partition import Partition
 
-#: A poll that never ends by itself within a test.
+#: A long poll that does not expire within a test.
 LONG_POLL = {"replica_fetch_wait_max_ms": "120000"}
 QUICK_LAG = {"replica_lag_time_max_ms": "1000", "replica_fetch_wait_max_ms": "50"}
 
 
 def append(partition: Partition, *values: bytes) -> None:
-    """As a client would, on a broker that no client reaches."""
+    """Append like a produce request, on a broker that no client can reach."""
     batch = memoryview(values_batch(*values))
     partition.append(batch, check_produced(batch), acks_all=True)
 
 
-def test_acks_all_is_answered_when_every_isr_member_has_it(tmp_path: Path) -> None:
+def test_acks_all_is_acknowledged_when_every_isr_member_has_the_record(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
             for number in range(20):
                 row = await brokers.produce("t", b"%d" % number)
                 assert (row.error_code, row.base_offset) == (0, number)
-                # Answered means kept by all, at that very moment.
+                # When the response arrives, every member already has the record.
                 assert all(brokers[n].partition("t").log.log_end_offset > number for n in (1, 2, 3))
             await brokers.until_equal("t", [1, 2, 3])
 
     run(scenario())
 
 
-def test_consumers_see_nothing_that_an_isr_member_lacks(tmp_path: Path) -> None:
+def test_consumers_see_no_record_that_an_isr_member_lacks(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -82,7 +82,7 @@ def test_a_new_partition_does_not_wait_for_the_end_of_a_long_poll(tmp_path: Path
     run(scenario())
 
 
-def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
+def test_several_fetchers_share_a_leader(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2, num_replica_fetchers="3") as brokers:
             sessions = brokers[1].replicator.sessions
@@ -93,7 +93,7 @@ def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
             before = sessions.of(2)
             assert len(before) == 3
             assert sum(map(len, before)) == 12
-            # Each comes back to a session of its own, in place of its earlier one.
+            # Each fetcher opens a new session, which replaces its earlier one.
             brokers.drop_connections(1)
             for name in names:
                 assert (await brokers.produce(name, b"b")).error_code == 0
@@ -108,7 +108,7 @@ def test_several_fetchers_share_a_source(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_follower_that_was_away_catches_up_and_joins_again(tmp_path: Path) -> None:
+def test_a_follower_that_was_down_catches_up_and_joins_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3], segment_bytes=100_000)
@@ -127,7 +127,7 @@ def test_a_follower_that_was_away_catches_up_and_joins_again(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_leadership_moves_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+def test_leadership_changes_lose_no_acknowledged_record(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -147,7 +147,7 @@ def test_leadership_moves_and_nothing_acknowledged_is_lost(tmp_path: Path) -> No
     run(scenario())
 
 
-def test_a_deposed_leader_commits_nothing_and_is_cut_to_the_new_one(tmp_path: Path) -> None:
+def test_a_deposed_leader_commits_nothing_and_truncates_to_the_new_leader(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -170,8 +170,8 @@ def test_a_deposed_leader_commits_nothing_and_is_cut_to_the_new_one(tmp_path: Pa
     run(scenario())
 
 
-def test_several_epochs_of_lost_records_are_cut_in_as_many_steps(tmp_path: Path) -> None:
-    """The deposed leader's epochs are not the new leader's: one answer does not find the place."""
+def test_several_epochs_of_lost_records_are_truncated_step_by_step(tmp_path: Path) -> None:
+    """The new leader does not know the deposed leader's epochs, so one response is not enough."""
 
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:
@@ -195,7 +195,7 @@ def test_several_epochs_of_lost_records_are_cut_in_as_many_steps(tmp_path: Path)
 
 
 def test_a_restart_with_an_old_high_watermark_loses_nothing(tmp_path: Path) -> None:
-    """Cutting at the high watermark would: the leader dies before the record is fetched again."""
+    """Truncating to the high watermark would: the leader dies before the record is refetched."""
 
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:
@@ -214,7 +214,7 @@ def test_a_restart_with_an_old_high_watermark_loses_nothing(tmp_path: Path) -> N
     run(scenario())
 
 
-def test_a_new_leader_goes_on_from_the_high_watermark_it_knew(tmp_path: Path) -> None:
+def test_a_new_leader_continues_from_the_high_watermark_it_knew(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -225,7 +225,7 @@ def test_a_new_leader_goes_on_from_the_high_watermark_it_knew(tmp_path: Path) ->
             await until(lambda: brokers[2].partition("t").log.log_end_offset == 2, "b at 2")
             await brokers.elect("t", 2)
             await until(lambda: brokers[2].partition("t").is_leader, "the election")
-            # The record is in its log and in that of 1; whether 3 has it, only 3 can tell.
+            # Brokers 1 and 2 have the record. Only a fetch of broker 3 shows whether 3 has it.
             await until(lambda: brokers[1].partition("t").leader_epoch == 1, "1 to follow")
             assert brokers[2].partition("t").high_watermark == 1
             brokers[3].replicator.start(brokers[3].catalog.image)
@@ -243,7 +243,7 @@ def test_the_isr_shrinks_by_lag_and_grows_again(tmp_path: Path) -> None:
             await brokers[3].replicator.stop()
             waiting = await brokers.send("t", b"b", timeout_ms=60_000)
             await brokers.until_isr("t", {1, 2})
-            # What waited for the one that is gone is committed without it.
+            # The pending record is committed without the removed replica.
             assert (await waiting).responses[0].partition_responses[0].error_code == 0
             assert brokers.record("t").leader_epoch == 0
             brokers[3].replicator.start(brokers[3].catalog.image)
@@ -277,7 +277,7 @@ def test_too_few_in_sync_replicas_before_and_after_the_append(tmp_path: Path) ->
     run(scenario())
 
 
-def test_a_replica_that_lost_what_was_committed_leaves_the_isr_until_it_has_it(
+def test_a_replica_that_lost_committed_records_leaves_the_isr_until_it_has_them(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -304,7 +304,7 @@ def test_a_replica_that_lost_what_was_committed_leaves_the_isr_until_it_has_it(
     run(scenario())
 
 
-def test_a_log_that_ends_before_its_leaders_begins_starts_over(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_the_leaders_start_restarts_there(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:
             await brokers.create("t", [1, 2])
@@ -323,7 +323,7 @@ def test_a_log_that_ends_before_its_leaders_begins_starts_over(tmp_path: Path) -
     run(scenario())
 
 
-def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
+def test_the_log_start_offset_follows_the_leaders(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:
             await brokers.create("t", [1, 2])
@@ -338,7 +338,7 @@ def test_the_log_start_follows_the_leaders(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_broker_that_registers_anew_goes_on_under_its_new_epoch(tmp_path: Path) -> None:
+def test_a_broker_that_registers_again_continues_under_its_new_epoch(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -354,7 +354,7 @@ def test_a_broker_that_registers_anew_goes_on_under_its_new_epoch(tmp_path: Path
     run(scenario())
 
 
-def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
+def test_metadata_does_not_name_a_leader_that_disconnected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher, "_LOST_S_MAX", 3600.0)
@@ -374,7 +374,7 @@ def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
             await until(
                 lambda: brokers[2].replicator.lost_leaders() == [1], "the loss to be noticed"
             )
-            assert brokers[2].partition("t").state.leader == 1, "the metadata say nothing yet"
+            assert brokers[2].partition("t").state.leader == 1, "the metadata are not updated yet"
             assert told_leader(brokers[2]) == (NO_LEADER, ErrorCode.LEADER_NOT_AVAILABLE)
             await brokers[1].start()
             await until(lambda: told_leader(brokers[2]) == (1, ErrorCode.NONE), "its return")
@@ -382,10 +382,10 @@ def test_clients_are_not_sent_to_a_leader_that_has_hung_up(
     run(scenario())
 
 
-def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
+def test_a_leader_that_disconnected_is_named_again_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This broker may be the only one that can't reach it."""
+    """This broker may be the only one that can't reach the leader."""
     monkeypatch.setattr(fetcher, "_LOST_S_MAX", 0.01)
 
     async def scenario() -> None:
@@ -395,13 +395,13 @@ def test_a_leader_that_hung_up_and_stays_is_not_lost_for_long(
             await brokers[1].stop(clean=False)
             stats = brokers[2].replicator.stats
             await until(lambda: stats.connection_failures, "the loss to be noticed")
-            await until(lambda: not brokers[2].replicator.lost_leaders(), "that to be over")
+            await until(lambda: not brokers[2].replicator.lost_leaders(), "the loss to expire")
             await brokers[1].start()
 
     run(scenario())
 
 
-def test_a_leader_that_does_not_answer_is_asked_again_on_another_connection(
+def test_a_follower_reconnects_to_a_leader_that_does_not_respond(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -414,7 +414,7 @@ def test_a_leader_that_does_not_answer_is_asked_again_on_another_connection(
                 patch.setattr(FollowerSession, "wait", lambda *_: None)
                 await until(
                     lambda: brokers[2].replicator.stats.connection_failures > failures + 1,
-                    "the follower to give up, more than once",
+                    "the follower to reconnect more than once",
                 )
             assert (await brokers.produce("t", b"after")).error_code == 0
 
@@ -439,7 +439,7 @@ def test_replicas_are_added_and_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("acks", [1, -1])
-def test_a_follower_makes_durable_what_it_says_it_has(tmp_path: Path, acks: int) -> None:
+def test_a_follower_flushes_records_before_it_acknowledges_them(tmp_path: Path, acks: int) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2, log_flush_before_ack="true") as brokers:
             await brokers.create("t", [1, 2])
@@ -471,7 +471,7 @@ def test_consumers_read_from_the_replica_in_their_rack(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_followers_serve_no_consumers_unless_they_are_told_to(tmp_path: Path) -> None:
+def test_followers_serve_no_consumers_by_default(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:
             await brokers.create("t", [1, 2])
@@ -485,7 +485,9 @@ def test_followers_serve_no_consumers_unless_they_are_told_to(tmp_path: Path) ->
     run(scenario())
 
 
-def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_path: Path) -> None:
+def test_a_deletion_completes_when_every_in_sync_replica_has_trimmed_its_log(
+    tmp_path: Path,
+) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, **LONG_POLL) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -497,7 +499,7 @@ def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_
             await brokers[3].replicator.stop()
             row = await brokers.delete_records("t", 4, timeout_ms=200)
             assert (row.error_code, row.low_watermark) == (ErrorCode.REQUEST_TIMED_OUT, 3)
-            # Whoever is not in sync is not waited for.
+            # The deletion does not wait for replicas outside the ISR.
             waiting = asyncio.create_task(brokers.delete_records("t", 5, timeout_ms=60_000))
             await until(
                 lambda: brokers[2].partition("t").log.log_start_offset == 5, "the other replica"
@@ -509,7 +511,7 @@ def test_records_are_deleted_when_every_in_sync_replica_has_moved_its_start(tmp_
     run(scenario())
 
 
-def test_a_broker_that_leaves_is_not_taken_back_into_the_isr(tmp_path: Path) -> None:
+def test_a_leaving_broker_does_not_join_the_isr_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3])
@@ -528,7 +530,7 @@ def test_a_broker_that_leaves_is_not_taken_back_into_the_isr(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_one_partition_that_raises_keeps_no_other_from_being_fetched(
+def test_a_partition_that_raises_does_not_stop_fetches_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -559,7 +561,7 @@ def test_one_partition_that_raises_keeps_no_other_from_being_fetched(
 def test_a_follower_acknowledges_nothing_that_it_could_not_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its disk has no room for a while; no log goes offline for that."""
+    """The follower's disk is full for a while. Its log does not go offline."""
 
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2, log_flush_before_ack="true") as brokers:

@@ -1,7 +1,7 @@
-"""A producer and a consumer while leaders move and brokers die, at random but from a seed.
+"""A producer and a consumer while leaders change and brokers die, at random from a seed.
 
-What must hold in the end, on every broker: each record that was acknowledged with acks=all is where
-it was said to be, and so is each record that a consumer ever saw.
+In the end every broker has each record that was acknowledged with acks=all, and each record that a
+consumer saw, at the same offset.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ IDS = (1, 2, 3)
 
 
 class Clients:
-    """One producer and one consumer; both go where the store says the leader is."""
+    """One producer and one consumer. Both use the leader that the store names."""
 
     def __init__(self, brokers: ReplicaSet) -> None:
         self.brokers = brokers
@@ -65,14 +65,14 @@ class Clients:
 
 
 async def disturb(brokers: ReplicaSet, chooser: random.Random) -> None:
-    """One step: another leader, or a broker that dies and comes back."""
+    """Change the leader, or kill and restart a broker."""
 
     def elect(record: PartitionRecord) -> PartitionRecord:
         leader, epoch = chooser.choice(record.isr), record.leader_epoch + 1
         return msgspec.structs.replace(record, leader=leader, leader_epoch=epoch)
 
     def bury(record: PartitionRecord) -> PartitionRecord:
-        """As a controller does with a broker that is gone, unless nobody else is in sync."""
+        """Remove the victim as a controller does, unless it is the last in-sync replica."""
         left = tuple(each for each in record.isr if each != victim)
         if not left:
             return record
@@ -90,7 +90,7 @@ async def disturb(brokers: ReplicaSet, chooser: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nothing_acknowledged_or_seen_is_lost(tmp_path: Path, seed: int) -> None:
+def test_no_acknowledged_or_consumed_record_is_lost(tmp_path: Path, seed: int) -> None:
     chooser = random.Random(seed)
 
     async def scenario() -> None:

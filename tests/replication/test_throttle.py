@@ -10,7 +10,7 @@ from millstream.replication.throttle import UNLIMITED, ReplicaLimit, Throttle
 @given(
     st.integers(1, 1000), st.lists(st.tuples(st.integers(1, 5000), st.floats(0, 2)), max_size=40)
 )
-def test_no_more_passes_than_the_rate_and_one_piece(
+def test_no_more_passes_than_the_rate_and_one_portion(
     rate: int, pieces: list[tuple[int, float]]
 ) -> None:
     throttle = Throttle(rate)
@@ -21,11 +21,11 @@ def test_no_more_passes_than_the_rate_and_one_piece(
             throttle.add(size, now)
             passed += size
             largest = max(largest, size)
-        # A second's worth may be saved up, and one piece goes into debt.
+        # The allowance of one second may accumulate, and one portion may exceed the rest.
         assert passed <= rate * (now + 1) + largest + 1e-6
 
 
-def test_the_debt_is_paid_by_time() -> None:
+def test_an_exceeded_throttle_recovers_with_time() -> None:
     throttle = Throttle(100)
     throttle.add(300, 0.0)
     assert throttle.is_exceeded(0.0)
@@ -34,20 +34,20 @@ def test_the_debt_is_paid_by_time() -> None:
     assert throttle.wait_s(2.1) == 0.0
 
 
-def test_without_a_rate_nothing_is_held_back() -> None:
+def test_without_a_rate_nothing_is_throttled() -> None:
     throttle = Throttle()
     throttle.add(1 << 60, 0.0)
     assert not throttle.is_exceeded(0.0)
 
 
-def test_which_replicas_a_topic_names() -> None:
+def test_throttled_replicas_of_a_topic() -> None:
     assert not Throttle.covers((), 0, 1)
     assert Throttle.covers(("*",), 0, 1)
     assert Throttle.covers(("0:1", "1:2"), 1, 2)
     assert not Throttle.covers(("0:1", "1:2"), 1, 1)
 
 
-def test_only_replicas_that_catch_up_are_held_back_and_each_by_its_own_rate() -> None:
+def test_only_replicas_that_catch_up_are_throttled_each_by_its_own_rate() -> None:
     record = PartitionRecord(
         replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,), adding=(2,), removing=()
     )

@@ -1,6 +1,6 @@
 """The settings of a topic: names, types, defaults and limits, all Kafka 4.x's.
 
-`TopicConfig` has the typed values in force for one topic. Stored and sent are only the overrides,
+`TopicConfig` has the typed values in force for one topic. Only the overrides are stored and sent,
 as text; `TopicConfig.from_strings` parses them. Kafka's settings that would have no effect here do
 not exist: `preallocate` and tiered storage.
 """

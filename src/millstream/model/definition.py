@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from millstream.model.sentinel import INT32_MAX, INT64_MAX
 
-#: Between them a number is written without an exponent.
+#: A number between these two is written without an exponent.
 _PLAIN_FLOAT_MIN: Final = 1e-3
 _PLAIN_FLOAT_MAX: Final = 1e7
 
@@ -200,7 +200,7 @@ def _format_float(value: float) -> str:
 
 
 def setting(kind: ConfigType, default: Any, doc: str, **options: Any) -> Any:
-    """Return a dataclass field with its `Definition`; `options` are further fields of it."""
+    """Return a dataclass field with its `Definition`; `options` are fields of the definition."""
     definition = Definition(kind=kind, default=default, doc=doc, **options)
     return dataclasses.field(default=default, metadata={"definition": definition})
 

@@ -13,7 +13,7 @@ Owns the two rules that every part of the broker shares:
         min.insync.replicas     1    1    2
 
 The default minimum follows from a partition's own replicas, not from the brokers that are alive.
-So it does not fall when a broker dies, and one that joins does not change existing topics.
+So it does not fall when a broker dies, and a broker that joins does not change existing topics.
 `metadata/min_isr` applies the rules to a partition's record.
 """
 

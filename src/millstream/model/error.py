@@ -1,9 +1,8 @@
 """The protocol's error codes, and the exception that carries one.
 
-The numbers are part of the Kafka protocol and never change. A handler raises
-`BrokerError` where the whole answer is one error; where an answer holds one
-code per topic or partition it catches `BrokerError` at that level and writes
-the code into the row.
+The numbers are part of the Kafka protocol and never change. If the whole response is one error, the
+handler raises `BrokerError`. If the response has one code per topic or partition, the handler
+catches `BrokerError` there and writes the code into the row of the topic or partition.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Every error code of the protocol, by Kafka's names."""
+    """Every error code of the protocol, with Kafka's name."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -151,7 +150,7 @@ class ErrorCode(IntEnum):
 
 
 class BrokerError(Exception):
-    """An error that a client is told by code, and a person by sentence.
+    """An error with a code for the client and a sentence for people.
 
     `message` goes into the response's error message where the API has one.
     """

@@ -69,7 +69,7 @@ class CallbackFailures:
     def give(
         self, kind: str, error: Exception, reply: Reply[Any] | None, about: object = ""
     ) -> None:
-        """Fail the request that waits, or record the failure if none does."""
+        """Fail the request that waits; without one, log and count the failure."""
         if reply is not None and reply.is_open:
             reply.crash(error)
         else:
@@ -84,7 +84,7 @@ class CallbackFailures:
         except Exception as error:  # noqa: BLE001  # logged and counted
             self.note(kind, error, about)
 
-    # as the receiver of replies that no client waits for
+    # The receiver of replies that no client waits for
 
     def receive(self, result: Any, /) -> None:
         """Ignore the result: no client waits for it."""
@@ -93,4 +93,4 @@ class CallbackFailures:
         self.note(kind, error)
 
     def abandon(self, kind: str, error: Exception, /) -> None:
-        self.note(kind, error, "given up")
+        self.note(kind, error, "abandoned")

@@ -1,13 +1,13 @@
 """The cluster's features: their names, their levels, and the allowed changes of levels.
 
-A feature's level decides about behaviour that clients must agree on. Each level here does what it
-does in Kafka:
+A feature's level selects behaviour that clients must agree on. Each level has the same effect as in
+Kafka:
 
     group.version        0 only the classic group protocol, 1 the consumer protocol as well
     transaction.version  0 and 1 the classic transaction protocol (with 1 the coordinator's records
                          may carry tagged fields), 2 raises the epoch at every end (KIP-890)
 
-Kafka's other features stand for formats and functions that do not exist here, so they have no
+Kafka's other features control formats and functions that do not exist here, so they have no
 level: `metadata.version` and `kraft.version` (metadata is in SQLite or etcd), `share.version`,
 `streams.version`. Eligible leader replicas (`eligible.leader.replicas.version`) can't be switched
 off, so they have no level either. Pure.
@@ -23,7 +23,7 @@ from millstream.model.error import BrokerError, ErrorCode
 
 
 class Feature(NamedTuple):
-    """One feature. Every level from 0, which is off, to `level_max` is supported."""
+    """One feature. Levels from 0, which is off, to `level_max` are supported."""
 
     name: str
     level_max: int
@@ -81,7 +81,7 @@ def _objection(levels: Mapping[str, int], update: FeatureUpdate) -> str | None:
         return f"the levels 0 to {feature.level_max} are supported"
     present = levels[update.name]
     if update.level < present and update.upgrade_type == UpgradeType.UPGRADE:
-        return f"that is a downgrade from {present}, and an upgrade was asked for"
+        return f"that is a downgrade from {present}, and an upgrade was requested"
     if update.level > present and update.upgrade_type != UpgradeType.UPGRADE:
-        return f"that is an upgrade from {present}, and a downgrade was asked for"
+        return f"that is an upgrade from {present}, and a downgrade was requested"
     return None

@@ -1,7 +1,7 @@
-"""Group settings: names, types and defaults. A group's own values go over its broker's.
+"""Group settings: names, types and defaults. A group's own values override its broker's values.
 
-The synonyms are the broker's settings for groups that set nothing; the broker also bounds what a
-group may set, which is not said here.
+The synonyms are the broker settings that apply to groups without a value of their own. The limits
+that the broker sets for groups' values are not here.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _INT = ConfigType.INT
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicGroupConfig:
-    """What a group may set for itself while brokers run. All of it is of the consumer protocol."""
+    """Settings that a group may change while brokers run. All are for the consumer protocol."""
 
     consumer_session_timeout_ms: int = setting(
         _INT,
         45_000,
-        "Silence after which a member is fenced.",
+        "Time without a heartbeat after which a member is fenced.",
         minimum=1,
         synonyms=(Synonym("group.consumer.session.timeout.ms"),),
     )
     consumer_heartbeat_interval_ms: int = setting(
         _INT,
         5000,
-        "Time between heartbeats that members are told.",
+        "Time between heartbeats that the coordinator requests from members.",
         minimum=1,
         synonyms=(Synonym("group.consumer.heartbeat.interval.ms"),),
     )
     consumer_assignment_interval_ms: int = setting(
         _INT,
         1000,
-        "Least time between two assignments.",
+        "Minimum time between two assignments.",
         minimum=0,
         synonyms=(Synonym("group.consumer.assignment.interval.ms"),),
     )

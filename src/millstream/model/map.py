@@ -1,17 +1,18 @@
 """A persistent map: an immutable mapping whose changed copies share nearly all of its memory.
 
-The items are spread over buckets, which are dicts, by their keys' hashes. A changed copy makes the
-buckets anew that were changed, and shares the others. The number of buckets grows with the map, so
-that one change of a map with 100,000 items copies a few hundred of them, and a lookup is two steps.
+The items are distributed over buckets by the hashes of their keys. A bucket is a dict. A changed
+copy has new buckets where items changed, and shares the other buckets. The number of buckets grows
+with the map. So one change of a map with 100,000 items copies a few hundred items, and a lookup is
+two steps.
 
-    later = map.set(key, value)         # `map` is as before
+    later = map.set(key, value)         # `map` does not change
     mutation = map.mutate()             # many changes at once
     mutation[key] = value
     del mutation[other]
     later = mutation.finish()
 
-Items are iterated bucket by bucket, in the order of their hashes and of the changes made. With the
-hashes of text pinned (PYTHONHASHSEED), two runs that do the same see the same order.
+Iteration goes bucket by bucket. Its order depends on the hashes of the keys and on the order of the
+changes. With a fixed PYTHONHASHSEED, two runs that make the same changes iterate in the same order.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 _D = TypeVar("_D")
 
-#: Items of a bucket, on average, at most. One change copies one bucket and the list of them all.
+#: Largest average number of items per bucket. A change copies one bucket and the list of buckets.
 _BUCKET_ITEMS_MAX: Final = 256
 
 
 class Map(Mapping[_K, _V]):
-    """See the module's text. Keys must be hashable; `hash(map)` also needs hashable values."""
+    """An immutable mapping. Keys must be hashable; `hash(map)` also needs hashable values."""
 
     __slots__ = ("_buckets", "_count", "_hash")
 
-    #: As many as a power of two, which the low bits of a hash choose from.
+    #: Their number is a power of two. The low bits of a key's hash select the bucket.
     _buckets: tuple[dict[_K, _V], ...]
 
     def __init__(self, items: Mapping[_K, _V] | Iterable[tuple[_K, _V]] = ()) -> None:
@@ -103,7 +104,7 @@ class Map(Mapping[_K, _V]):
         if self._count != other._count:
             return False
         if len(self._buckets) == len(other._buckets):
-            # Those that are shared are one object, which is equal at a glance.
+            # Shared buckets are the same object, so comparing them is cheap.
             return self._buckets == other._buckets
         return all(key in other and other[key] == value for key, value in self.items())
 
@@ -124,13 +125,13 @@ class Map(Mapping[_K, _V]):
         return mutation.finish()
 
     def delete(self, key: _K) -> Map[_K, _V]:
-        """Return a copy without `key`; KeyError if it is not there."""
+        """Return a copy without `key`; KeyError if `key` is not in the map."""
         mutation = self.mutate()
         del mutation[key]
         return mutation.finish()
 
     def mutate(self) -> MapMutation[_K, _V]:
-        """Return a mapping that begins as this one and can be changed; `finish` makes it a map."""
+        """Return a mutable mapping with the items of this map; its `finish` returns the new map."""
         return MapMutation(self, self._buckets, self._count)
 
 
@@ -149,7 +150,7 @@ class _Items(ItemsView[_K, _V]):
 
 
 class MapMutation(MutableMapping[_K, _V]):
-    """Changes to a map that are not a map yet. Not to be used after `finish`."""
+    """A mutable mapping that collects changes to a map. It must not be used after `finish`."""
 
     __slots__ = ("_before", "_buckets", "_count", "_owned")
 
@@ -157,7 +158,7 @@ class MapMutation(MutableMapping[_K, _V]):
         self._before = before
         self._buckets = list(buckets)
         self._count = count
-        #: Numbers of the buckets that are this mutation's own, and may be changed.
+        #: Numbers of the buckets that no map shares. Only these may be changed in place.
         self._owned: set[int] = set()
 
     def __getitem__(self, key: _K) -> _V:
@@ -190,19 +191,19 @@ class MapMutation(MutableMapping[_K, _V]):
         return self._buckets[number]
 
     def _grow(self) -> None:
-        """Spread the items over twice as many buckets: half of each stays where it is."""
+        """Distribute the items over twice as many buckets."""
         self._buckets = _spread(self._buckets, 2 * len(self._buckets))
         self._owned = set(range(len(self._buckets)))
 
     def finish(self) -> Map[_K, _V]:
-        """Return the map; the one that it began as, if nothing was changed."""
+        """Return the changed map, or the original map if nothing was changed."""
         if not self._owned:
             return self._before
         return Map._of(tuple(self._buckets), self._count)  # noqa: SLF001
 
 
 def _spread(buckets: list[dict[_K, _V]], count: int) -> list[dict[_K, _V]]:
-    """Return the items of `buckets` in `count` new ones."""
+    """Distribute the items of `buckets` over `count` new buckets."""
     spread: list[dict[_K, _V]] = [{} for _ in range(count)]
     for bucket in buckets:
         for key, value in bucket.items():

@@ -1,23 +1,23 @@
-"""The response to one waiting request: given once, by whoever knows the result, and then cleared.
+"""A single-shot object through which a request that waits gets its response.
 
-A handler that has to wait makes a `Reply` and hands it to the part of the broker that decides. The
-reply ends in exactly one of these ways, and ignores everything that comes later:
+A handler that has to wait creates a `Reply` and passes it to the part of the broker that decides.
+The reply ends in exactly one of these ways, and ignores every later call:
 
-    deliver   the result is known: `respond` makes the response of it
-    fail      the request is rejected with an error code: `refuse` makes the response of it
-    crash     something raised while the request was served: as `fail`, and the failure is reported
+    deliver   the result is known: `respond` builds the response from the result
+    fail      the request is rejected: `refuse` builds the response from the error code
+    crash     serving the request raised: like `fail`, and the failure is reported
     cancel    the client disconnected: there is no response
 
-At its end a reply drops all that it refers to, so nothing lives longer than the response, and no
-reference cycle is left for the garbage collector. `on_end` is called first, however the reply ends:
-it gives back what the wait holds (timers, watches).
+A reply that ends drops all its references. So it keeps no object alive, and leaves no reference
+cycle for the garbage collector. However the reply ends, `on_end` is called first. It releases what
+the wait holds, such as timers and watches.
 
-No method raises. If making the response fails, the client gets an error response. If that fails as
-well, the receiver is told to abandon the request.
+No method raises. If building the response fails, the client gets an error response. If building the
+error response fails too, the receiver abandons the request.
 
-The result goes to a `Receiver`. That of a whole response is the session. A reply may also be one
-part of a response, or a step that no client waits for; then its receiver is whoever puts the parts
-together, or `CallbackFailures`.
+The result goes to a `Receiver`. For a whole response, the receiver is the session. For one part of
+a response, it is the object that assembles the parts. For a step that no client waits for, it is
+`CallbackFailures`.
 """
 
 from __future__ import annotations
@@ -58,32 +58,32 @@ class ReplyKind(StrEnum):
     WRITE_TXN_MARKERS = "write_txn_markers"
     #: Any response that a test holds back (`millstream.testing`).
     DELAYED = "delayed"
-    #: A step of the broker's own: a transaction's coordinator admits partitions.
+    #: An internal step: a transaction's coordinator admits partitions.
     ADMISSION = "admission"
-    #: The same: the decision on a transaction is committed, so its markers may be sent.
+    #: An internal step: the decision on a transaction is committed, so its markers may be sent.
     TRANSACTION_DECISION = "transaction_decision"
-    #: The same: a marker has reached a partition.
+    #: An internal step: a marker has reached a partition.
     TRANSACTION_MARKER = "transaction_marker"
 
 
 class Receiver(Protocol):
-    """Takes the result of a reply. No method raises."""
+    """Receives the result of a reply. No method raises."""
 
     def receive(self, result: Any, /) -> None:
-        """Take what `respond` or `refuse` made. Called once."""
+        """Accept the response that `respond` or `refuse` built. Called at most once."""
         ...
 
     def failed(self, kind: str, error: Exception, /) -> None:
-        """Report a failure. An error response follows, or `abandon`."""
+        """Report a failure."""
         ...
 
     def abandon(self, kind: str, error: Exception, /) -> None:
-        """Give the request up: not even an error response can be made."""
+        """Abandon the request: building its error response failed too."""
         ...
 
 
 class Reply(Generic[T]):
-    """One response that is given later. `T` is what `deliver` takes. Event loop only."""
+    """One response that is delivered later. `T` is the type of the result. Event loop only."""
 
     __slots__ = ("_receiver", "_refuse", "_respond", "kind", "on_end")
 
@@ -94,7 +94,7 @@ class Reply(Generic[T]):
         refuse: Callable[[ErrorCode], Any],
         respond: Callable[[T], Any] | None = None,
     ) -> None:
-        """Without `respond`, the value delivered is the response."""
+        """Create an open reply. Without `respond`, the delivered value is the response."""
         self.kind = kind
         #: None once the reply has ended.
         self._receiver: Receiver | None = receiver
@@ -109,12 +109,12 @@ class Reply(Generic[T]):
         return self._receiver is not None
 
     def refuse_by(self, refuse: Callable[[ErrorCode], Any]) -> None:
-        """Make error responses in another way from now on: the request has got further."""
+        """Build error responses with `refuse` from now on."""
         if self._receiver is not None:
             self._refuse = refuse
 
     def deliver(self, value: T) -> None:
-        """Give the response that `respond` makes of `value`."""
+        """Send the response that `respond` builds from `value`."""
         receiver, refuse, respond = self._receiver, self._refuse, self._respond
         if receiver is None:
             return
@@ -138,7 +138,7 @@ class Reply(Generic[T]):
             self._refuse_with(receiver, refuse, code)
 
     def crash(self, error: Exception) -> None:
-        """Report a failure while the request was served, and respond with an error."""
+        """Report a failure in serving the request, and send an error response."""
         receiver, refuse = self._receiver, self._refuse
         if receiver is not None:
             self._end(receiver)
@@ -152,8 +152,8 @@ class Reply(Generic[T]):
             self._end(receiver)
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Call `callback`, such as a timer's, while the request waits. If it raises, this request
-        gets an error response."""
+        """Call `callback`, such as a timer's, if the request still waits. If the callback raises,
+        this request gets an error response."""
         receiver = self._receiver
         if receiver is None:
             return
@@ -171,13 +171,13 @@ class Reply(Generic[T]):
         if on_end is not None:
             try:
                 on_end()
-            except Exception as error:  # noqa: BLE001  # reported; the response is given all the same
+            except Exception as error:  # noqa: BLE001  # reported; the response is still sent
                 receiver.failed(self.kind, error)
 
     def _refuse_with(
         self, receiver: Receiver, refuse: Callable[[ErrorCode], Any] | None, code: ErrorCode
     ) -> None:
-        assert refuse is not None, "a reply that is open has it"
+        assert refuse is not None, "an open reply has `refuse`"
         try:
             response = refuse(code)
         except Exception as error:  # noqa: BLE001  # reported by the receiver
@@ -187,7 +187,7 @@ class Reply(Generic[T]):
 
 
 def code_of(error: Exception) -> ErrorCode:
-    """The error code for a client whose request ended with `error`."""
+    """Return the error code for a client whose request failed with `error`."""
     if isinstance(error, BrokerError):
         return error.code
     if isinstance(error, OSError):

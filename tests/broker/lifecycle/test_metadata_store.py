@@ -132,7 +132,7 @@ def test_a_data_folder_of_another_cluster_is_refused_and_stays_clean(
 def test_an_etcd_that_is_not_there_is_named(tmp_path: Path) -> None:
     port = free_port()
     message = refused(broker(tmp_path / "1", f"etcd://127.0.0.1:{port}"))
-    assert f"no etcd answers at 127.0.0.1:{port}: " in message
+    assert f"no etcd responds at 127.0.0.1:{port}: " in message
 
 
 def test_a_broker_outlives_an_etcd_that_is_away(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> 
         cluster.members[0].kill()
         process.start(wait=False)
         wait_until(lambda: "cannot join the cluster yet" in process.log_text(), "an attempt", 60)
-        assert "no etcd answers at 127.0.0.1:" in process.log_text()
+        assert "no etcd responds at 127.0.0.1:" in process.log_text()
         cluster.start(cluster.members[0])
         process.wait_until_ready()
         process.stop()
@@ -170,7 +170,7 @@ def test_a_broker_of_a_cluster_waits_for_its_etcd_at_a_start(tmp_path: Path) -> 
         assert "shut down before the broker joined the cluster" in process.log_text()
         # It does not retry beyond its timeout.
         process.settings["initial.broker.registration.timeout.ms"] = 0
-        assert "no etcd answers at 127.0.0.1:" in refused(process)
+        assert "no etcd responds at 127.0.0.1:" in refused(process)
         assert process.data.joinpath(CLEAN_MARKER).exists()
 
 

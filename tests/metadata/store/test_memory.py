@@ -1,4 +1,4 @@
-"""The store in memory: the contract, connections, and links that delay and fail."""
+"""The store in memory: the contract, connections, and links that delay and fail calls."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TestContract(StoreContract):
         self.data.compact()
 
 
-def test_leases_end_by_the_loop_s_own_timers() -> None:
+def test_leases_expire_without_any_call() -> None:
     async def main() -> None:
         clock = ManualClock()
         store = MemoryStore(clock).connect()
@@ -70,7 +70,7 @@ def test_leases_end_by_the_loop_s_own_timers() -> None:
     asyncio.run(main())
 
 
-def test_connections_share_the_data_and_close_alone() -> None:
+def test_connections_share_the_data_and_close_separately() -> None:
     async def main() -> None:
         data = MemoryStore(ManualClock())
         one, other = data.connect(), data.connect()
@@ -109,14 +109,14 @@ class FailingLink(DirectLink):
 
     async def request(self) -> None:
         if self.is_cut:
-            raise UnavailableError("cut off")
+            raise UnavailableError("disconnected")
 
     async def answer(self, changed: bool) -> None:
         if changed and self.loses_answers:
-            raise UncertainError("the answer is lost")
+            raise UncertainError("the response is lost")
 
 
-def test_a_link_keeps_calls_away_or_loses_their_answers() -> None:
+def test_a_link_blocks_calls_or_loses_their_responses() -> None:
     async def main() -> None:
         link = FailingLink()
         data = MemoryStore(ManualClock())

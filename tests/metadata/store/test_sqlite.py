@@ -1,4 +1,4 @@
-"""The SQLite store: the contract, and what is its own: durability, group commit, failures."""
+"""The SQLite store: the contract, durability, group commit and failures."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestContract(StoreContract):
 
     async def pass_time(self, store: MetadataStore, milliseconds: int) -> None:
         self.clock.now += milliseconds / 1000
-        await store.get("any call makes the store look at the clock")
+        await store.get("any call makes the store check the clock")
 
     async def compact(self, store: MetadataStore) -> None:
         for start in range(0, 2 * HISTORY_MAX, 1000):
@@ -99,7 +99,7 @@ def test_everything_but_leased_keys_survives_a_restart(tmp_path: Path) -> None:
     run(path, after)
 
 
-def test_forgotten_history_stays_forgotten_after_a_restart(tmp_path: Path) -> None:
+def test_deleted_history_stays_deleted_after_a_restart(tmp_path: Path) -> None:
     file = SqliteFile(tmp_path / "metadata.db", history_max=10)
     for _ in range(30):
         file.begin()
@@ -123,7 +123,7 @@ def test_the_file_is_in_wal_mode_and_synced_on_commit(tmp_path: Path) -> None:
     file.close()
 
 
-def test_waiting_transactions_share_a_commit(
+def test_pending_transactions_share_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = []
@@ -143,7 +143,7 @@ def test_waiting_transactions_share_a_commit(
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_a_failed_commit_undoes_the_whole_group_and_the_store_goes_on(
+def test_a_failed_commit_undoes_the_whole_group_and_the_store_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(file: SqliteFile) -> None:
@@ -185,7 +185,7 @@ def test_a_dead_thread_fails_every_call(tmp_path: Path, monkeypatch: pytest.Monk
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_a_lease_runs_out_without_any_call(tmp_path: Path) -> None:
+def test_a_lease_expires_without_any_call(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore) -> None:
         lease = await store.grant(30)
         put = await store.transact([], [Put("a", b"", lease)])
@@ -194,7 +194,7 @@ def test_a_lease_runs_out_without_any_call(tmp_path: Path) -> None:
     run(tmp_path / "metadata.db", scenario)
 
 
-def test_close_finishes_what_was_asked_and_ends_watches(tmp_path: Path) -> None:
+def test_close_finishes_pending_calls_and_ends_watches(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
 
     async def scenario(store: SqliteStore) -> None:
@@ -211,7 +211,7 @@ def test_close_finishes_what_was_asked_and_ends_watches(tmp_path: Path) -> None:
     run(path, scenario)
 
 
-def test_a_transaction_that_is_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_transaction_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore) -> None:
         puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
         with pytest.raises(StoreError, match="may hold"):
@@ -221,14 +221,14 @@ def test_a_transaction_that_is_too_large_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"not a database, but long enough to be read" * 50])
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metadata.db"
     path.write_bytes(content)
     with pytest.raises(StoreError, match=r"metadata\.db"):
         asyncio.run(SqliteStore.open(path, SystemClock()))
 
 
-def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
+def test_a_file_of_another_format_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     SqliteFile(path, 10).close()
     connection = sqlite3.connect(path)
@@ -238,7 +238,7 @@ def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
         asyncio.run(SqliteStore.open(path, SystemClock()))
 
 
-def test_a_second_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metadata.db"
     first = SqliteFile(path, 10)
     first.begin()
@@ -273,7 +273,7 @@ asyncio.run(main())
 """
 
 
-def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
+def test_acknowledged_transactions_survive_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""What a follower asks for: names, positions and the session around them."""
+"""A follower's fetch session with a leader: its partitions, offsets and epochs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def make(directory: LogDirectory, number: int = 0) -> Partition:
 
 
 def named(request: FetchRequest) -> dict[int, tuple[int, int, int]]:
-    """Offset, leader epoch and last epoch of each partition that a request names."""
+    """Return offset, leader epoch and last epoch of each partition in the request."""
     return {
         row.partition: (row.fetch_offset, row.current_leader_epoch, row.last_fetched_epoch)
         for topic in request.topics
@@ -62,7 +62,7 @@ def ask(session: LeaderSession) -> FetchRequest:
     return session.request(2, 77)
 
 
-def test_a_session_begins_with_everything_and_goes_on_with_news(
+def test_a_session_starts_with_all_partitions_and_continues_with_changes(
     directory: LogDirectory, session: LeaderSession
 ) -> None:
     first, second = make(directory, 0), make(directory, 1)
@@ -84,7 +84,7 @@ def test_a_session_begins_with_everything_and_goes_on_with_news(
     assert named(ask(session)) == {1: (0, 4, -1)}
 
 
-def test_a_partition_that_goes_is_forgotten_once(
+def test_a_removed_partition_is_in_the_forgotten_topics_once(
     directory: LogDirectory, session: LeaderSession
 ) -> None:
     session.add(make(directory))
@@ -97,7 +97,7 @@ def test_a_partition_that_goes_is_forgotten_once(
     assert session.find((TOPIC_ID, 0), 9) is None
 
 
-def test_a_new_session_names_everything_but_the_delayed(
+def test_a_new_session_has_all_partitions_except_delayed_ones(
     directory: LogDirectory, session: LeaderSession
 ) -> None:
     session.add(make(directory, 0))
@@ -120,7 +120,7 @@ def test_a_new_session_names_everything_but_the_delayed(
     assert session.delay_left_s(4.0) == float("inf")
 
 
-def test_new_metadata_end_a_delay(directory: LogDirectory, session: LeaderSession) -> None:
+def test_new_metadata_ends_a_delay(directory: LogDirectory, session: LeaderSession) -> None:
     partition = make(directory)
     session.add(partition)
     ask(session)
@@ -132,19 +132,17 @@ def test_new_metadata_end_a_delay(directory: LogDirectory, session: LeaderSessio
     assert set(named(ask(session))) == {0}
 
 
-def test_an_answer_that_was_overtaken_does_not_count(
-    directory: LogDirectory, session: LeaderSession
-) -> None:
+def test_a_stale_response_is_ignored(directory: LogDirectory, session: LeaderSession) -> None:
     partition = make(directory)
     session.add(partition)
     ask(session)
     assert session.find((TOPIC_ID, 0), 1) is not None
-    # Named again by a request that is under way already.
+    # A later request, already sent, includes the partition again.
     session.add(partition)
     ask(session)
     assert session.find((TOPIC_ID, 0), 1) is None
     assert session.find((TOPIC_ID, 0), 2) is not None
-    # Another epoch, another end, another role.
+    # Another leader epoch, another log end offset.
     partition.state = PartitionRecord(replicas=(1, 2), leader=1, leader_epoch=5, isr=(1, 2))
     assert session.find((TOPIC_ID, 0), 2) is None
     partition.state = FOLLOWS
@@ -152,10 +150,10 @@ def test_an_answer_that_was_overtaken_does_not_count(
     assert session.find((TOPIC_ID, 0), 2) is None
 
 
-def test_an_epoch_that_was_begun_here_and_never_used_is_not_claimed(
+def test_an_epoch_without_records_is_not_the_last_fetched_epoch(
     directory: LogDirectory, session: LeaderSession
 ) -> None:
-    """Records of an earlier epoch may still come: they would not be found under their own."""
+    """Records of an earlier epoch may still arrive, and are appended under that epoch."""
     partition = make(directory)
     append(partition.log, epoch=3)
     partition.log.assign_epoch(4)

@@ -1,4 +1,4 @@
-"""Two logs that parted, brought together by what their epochs tell and nothing else."""
+"""Two diverged logs become equal again, by the end offsets of their epochs alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from millstream.replication.follower.truncation import EpochEnd, truncation_offs
 
 
 class Log:
-    """Records are (epoch, who wrote them): equal records at an offset are the same record."""
+    """A log of records (epoch, leader). Equal records at one offset are the same record."""
 
     def __init__(self) -> None:
         self.records: list[tuple[int, int]] = []
@@ -23,7 +23,7 @@ class Log:
         return cache
 
     def answer(self, leader_epoch: int, last_epoch: int, offset: int) -> EpochEnd | None:
-        """What a leader with this log says to a follower: where the logs part."""
+        """Return where the logs diverge, as a leader with this log would; None if they do not."""
         epochs = self.epochs
         epochs.assign(leader_epoch, len(self.records))
         found = EpochEnd(*epochs.end_offset(last_epoch, len(self.records)))
@@ -33,20 +33,20 @@ class Log:
 
 
 def follow(follower: Log, leader: Log, leader_epoch: int) -> int:
-    """Cut until the leader has nothing to say; returns the rounds that it took."""
+    """Truncate the follower until the logs do not diverge; return the number of rounds."""
     rounds = 0
     while follower.records:
         said = leader.answer(leader_epoch, follower.records[-1][0], len(follower.records))
         if said is None:
             break
         offset = truncation_offset(follower.epochs, len(follower.records), said)
-        assert offset < len(follower.records), "a round that cuts nothing never ends"
+        assert offset < len(follower.records), "a round that truncates nothing never ends"
         del follower.records[offset:]
         rounds += 1
     return rounds
 
 
-#: Each step: who leads, how much it appends, how much of it each of the others gets.
+#: Each step: the leader, the records it appends, and the records that each follower fetches.
 steps = st.lists(
     st.tuples(
         st.integers(0, 2), st.integers(0, 3), st.tuples(*[st.none() | st.integers(0, 6)] * 3)
@@ -56,10 +56,10 @@ steps = st.lists(
 
 
 @given(steps)
-def test_logs_are_equal_where_they_overlap_after_cutting(
+def test_logs_are_equal_where_they_overlap_after_truncation(
     history: list[tuple[int, int, tuple[int | None, ...]]],
 ) -> None:
-    """Any broker may be elected at any step, in sync or not, and any may miss any epoch."""
+    """Any broker may be elected at any step, in sync or not. Any broker may miss any epoch."""
     logs = [Log(), Log(), Log()]
     for epoch, (number, appended, fetched) in enumerate(history, start=1):
         leader = logs[number]
@@ -78,7 +78,7 @@ def test_logs_are_equal_where_they_overlap_after_cutting(
             )
             follow(log, leader, epoch)
             assert log.records == leader.records[: len(log.records)]
-            # No more is cut than what differs.
+            # Only records that differ are truncated.
             assert len(log.records) == shared
             log.records += leader.records[len(log.records) : len(log.records) + count]
 
@@ -91,7 +91,7 @@ def test_records_that_both_have_are_kept() -> None:
     assert len(log.records) == 4
 
 
-def test_an_epoch_that_the_leader_never_knew_goes() -> None:
+def test_an_epoch_unknown_to_the_leader_is_truncated() -> None:
     log, leader = Log(), Log()
     leader.records = [(1, 0)] * 3 + [(4, 2)]
     log.records = [(1, 0)] * 3 + [(2, 1)] + [(3, 1)]
@@ -99,9 +99,9 @@ def test_an_epoch_that_the_leader_never_knew_goes() -> None:
     assert log.records == [(1, 0)] * 3
 
 
-def test_without_any_epochs_the_leaders_word_counts() -> None:
+def test_without_epochs_the_leaders_end_offset_is_used() -> None:
     assert truncation_offset(EpochCache([]), 9, EpochEnd(2, 4)) == 4
 
 
-def test_a_log_that_lies_beyond_the_leaders_is_cut_below_its_start() -> None:
+def test_a_log_beyond_the_leaders_end_is_truncated_below_its_start() -> None:
     assert truncation_offset(EpochCache([(5, 10)]), 12, EpochEnd(3, 4)) == 4

@@ -1,4 +1,4 @@
-"""A leader's side of replication, against a follower that the test plays request by request."""
+"""The leader's side of replication. The test sends the follower's requests one by one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Host:
 
 
 class Follower:
-    """Speaks for broker 2, which does not exist."""
+    """Sends requests in the name of broker 2, which does not exist."""
 
     def __init__(self, brokers: ReplicaSet, peer: Peer, broker_epoch: int) -> None:
         self.brokers = brokers
@@ -80,7 +80,7 @@ class Follower:
         return self.brokers[1].partition("t")
 
     def send(self, *wanted: _Wanted, wait_ms: int = 0, **fields: Any) -> asyncio.Future[Any]:
-        """The next request of the session, naming these partitions of the topic."""
+        """Send the next request of the session, with these partitions of the topic."""
         topics = []
         if wanted:
             topic_id = self.leader.log.topic_id
@@ -105,7 +105,7 @@ class Follower:
         return answer
 
     async def row(self, *wanted: _Wanted, **fields: Any) -> _Row | None:
-        """The answer's row for the partition, if it has one."""
+        """Return the partition's row of the response, if it has one."""
         answer = await self.fetch(*wanted, **fields)
         assert answer.error_code == 0
         rows = [row for topic in answer.responses for row in topic.partitions]
@@ -113,7 +113,7 @@ class Follower:
         return rows[0] if rows else None
 
     def state(self) -> tuple[int, int]:
-        """What the leader believes of this follower: log end; and what follows from it."""
+        """Return the follower's log end offset as the leader knows it, and the high watermark."""
         assert self.leader.leadership is not None
         return (
             self.leader.leadership.followers[FOLLOWER].log_end_offset,
@@ -134,7 +134,7 @@ def at(offset: int, epoch: int = 0, last_epoch: int = -1, **fields: Any) -> _Wan
 
 @asynccontextmanager
 async def follower_of(folder: Path) -> AsyncIterator[Follower]:
-    """Broker 1 leads, with brokers 1 and 2 in sync; 2 is played by the test."""
+    """Start broker 1 as leader, with brokers 1 and 2 in sync. The test acts as broker 2."""
     async with ReplicaSet(folder, 1) as brokers:
         catalog = brokers[1].catalog
         endpoint = Endpoint(LISTENER, HOST, 1)
@@ -146,7 +146,7 @@ async def follower_of(folder: Path) -> AsyncIterator[Follower]:
         yield Follower(brokers, peer, registered.epoch)
 
 
-def test_a_fetch_tells_what_the_follower_has(tmp_path: Path) -> None:
+def test_a_fetch_reports_the_followers_log_end_offset(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             for _ in range(3):
@@ -160,13 +160,13 @@ def test_a_fetch_tells_what_the_follower_has(tmp_path: Path) -> None:
             assert row is not None
             assert (row.high_watermark, row.records) == (3, b"")
             assert follower.state() == (3, 3)
-            # Nothing new: not even a row.
+            # Nothing is new, so the response has no row.
             assert await follower.row() is None
 
     run(scenario())
 
 
-def test_what_was_sent_is_not_sent_again_until_it_is_asked_for(tmp_path: Path) -> None:
+def test_records_are_sent_again_only_on_request(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             await follower.brokers.produce("t", b"v", acks=1)
@@ -216,7 +216,7 @@ def test_a_fetch_of_an_earlier_registration_never_counts(tmp_path: Path) -> None
     run(scenario())
 
 
-def test_a_stranger_gets_no_session(tmp_path: Path) -> None:
+def test_an_unregistered_broker_gets_no_session(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             state = FetchRequest.ReplicaState(replica_id=99, replica_epoch=1 << 40)
@@ -227,14 +227,14 @@ def test_a_stranger_gets_no_session(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_a_log_that_differs_is_told_where_and_does_not_count(tmp_path: Path) -> None:
+def test_a_diverged_log_gets_the_diverging_epoch_and_does_not_count(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             await follower.brokers.produce("t", b"a", acks=1)
             await follower.brokers.elect("t", 1)
             await follower.brokers.elect("t", 1)
             await follower.brokers.produce("t", b"b", acks=1)
-            # Two records of an epoch in which this leader has none.
+            # Two records of an epoch in which the leader has no records.
             row = await follower.row(at(2, epoch=2, last_epoch=1))
             assert row is not None
             assert row.diverging_epoch == _Row.EpochEndOffset(epoch=0, end_offset=1)
@@ -242,11 +242,11 @@ def test_a_log_that_differs_is_told_where_and_does_not_count(tmp_path: Path) -> 
             row = await follower.row(at(5, epoch=2, last_epoch=2))
             assert row is not None
             assert row.diverging_epoch == _Row.EpochEndOffset(epoch=2, end_offset=2)
-            # Records of an epoch that is no longer known.
+            # Records of an unknown epoch.
             row = await follower.row(at(2, epoch=2))
             assert row is not None
             assert row.diverging_epoch == _Row.EpochEndOffset(epoch=2, end_offset=0)
-            # Empty, and beyond the end.
+            # An empty log that starts beyond the leader's end.
             row = await follower.row(_Wanted(partition=0, current_leader_epoch=2, fetch_offset=9))
             assert row is not None
             assert row.diverging_epoch == _Row.EpochEndOffset(epoch=2, end_offset=2)
@@ -255,7 +255,7 @@ def test_a_log_that_differs_is_told_where_and_does_not_count(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_a_log_that_ends_before_the_leaders_is_told_where_that_begins(tmp_path: Path) -> None:
+def test_a_log_that_ends_before_the_leaders_start_gets_the_log_start_offset(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             for _ in range(3):
@@ -287,9 +287,9 @@ def test_records_wake_a_waiting_fetch_and_a_second_request_ends_it(tmp_path: Pat
     run(scenario())
 
 
-def test_records_appended_while_a_fetch_is_looked_at_wake_it(tmp_path: Path) -> None:
-    """A fetch commits a record; who waited for that appends to another partition, as a coordinator
-    does. The same fetch gets those records, and not the next one after a long poll."""
+def test_records_appended_while_a_fetch_is_processed_wake_it(tmp_path: Path) -> None:
+    """A fetch commits a record. A callback for that offset appends to another partition, as a
+    coordinator does. The same fetch gets the new records, not the next fetch after a long poll."""
 
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
@@ -314,8 +314,8 @@ def test_records_appended_while_a_fetch_is_looked_at_wake_it(tmp_path: Path) -> 
     run(scenario())
 
 
-def test_a_follower_that_hears_of_a_partition_first_waits_for_the_leader(tmp_path: Path) -> None:
-    """Told that the partition is unknown it would rest, and the first records would wait for it."""
+def test_a_fetch_of_a_partition_the_leader_does_not_know_yet_waits(tmp_path: Path) -> None:
+    """If it got an error, the follower would pause, and records would wait."""
 
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
@@ -335,7 +335,7 @@ def test_a_follower_that_hears_of_a_partition_first_waits_for_the_leader(tmp_pat
     run(scenario())
 
 
-def test_a_follower_of_a_later_epoch_waits_for_the_leader(tmp_path: Path) -> None:
+def test_a_fetch_of_a_later_epoch_waits_for_the_leader(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             await follower.brokers.produce("t", b"v", acks=1)
@@ -349,9 +349,7 @@ def test_a_follower_of_a_later_epoch_waits_for_the_leader(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wait_ms", [0, 50])
-def test_a_follower_that_stays_ahead_is_told_so_after_its_wait(
-    tmp_path: Path, wait_ms: int
-) -> None:
+def test_a_fetch_of_a_later_epoch_fails_after_its_wait(tmp_path: Path, wait_ms: int) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             row = await follower.row(at(0, epoch=1), wait_ms=wait_ms)
@@ -374,7 +372,7 @@ def test_a_partition_that_is_no_longer_led_ends_the_wait(tmp_path: Path) -> None
     run(scenario())
 
 
-def test_unknown_topics_and_replicas_are_refused(tmp_path: Path) -> None:
+def test_unknown_topics_and_replicas_are_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             unknown = FetchRequest.Topic(topic_id=b"?" * 16, partitions=[at(0)])
@@ -391,7 +389,7 @@ def test_unknown_topics_and_replicas_are_refused(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_sessions_out_of_step_are_refused(tmp_path: Path) -> None:
+def test_invalid_session_ids_and_epochs_are_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             answer = await follower.fetch(at(0), session_id=9, session_epoch=1)
@@ -402,15 +400,15 @@ def test_sessions_out_of_step_are_refused(tmp_path: Path) -> None:
             assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
             sessions = follower.brokers[1].replicator.sessions
             assert len(sessions) == 1
-            # A broker that leaves takes its session along.
+            # The session ends with the broker's registration.
             follower.brokers.store.transact([], [Delete(broker_key(FOLLOWER))])
-            await until(lambda: len(sessions) == 0, "the session to go")
+            await until(lambda: len(sessions) == 0, "the session to end")
             assert follower.leader.readers == ()
 
     run(scenario())
 
 
-def test_limits_give_every_partition_its_turn(tmp_path: Path) -> None:
+def test_a_size_limit_starves_no_partition(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             catalog = follower.brokers[1].catalog
@@ -439,8 +437,8 @@ def test_limits_give_every_partition_its_turn(tmp_path: Path) -> None:
 
 
 class Scene:
-    """A leader, alone in its ISR if not told otherwise, and a session of the follower, on a clock
-    that stands still."""
+    """A leader and a follower's session, on a manual clock. By default the leader is alone in the
+    ISR."""
 
     def __init__(
         self,
@@ -471,7 +469,7 @@ class Scene:
         self.session.apply_request(FetchRequest(topics=topics))
 
     def answer_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
-        """To a follower that had everything, a second before this was appended."""
+        """Append batches after the follower caught up; return the response a second later."""
         self.take(at(0, partition_max_bytes=10 << 20))
         assert self.session.collect(limits) is None
         for _ in range(count):
@@ -487,8 +485,8 @@ class Scene:
         self.directory.close(clean=False)
 
 
-def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path) -> None:
-    """Nobody names an idle partition again: what it gets next must not make a laggard of it."""
+def test_a_waiting_follower_is_caught_up_until_the_next_append(tmp_path: Path) -> None:
+    """Requests do not repeat idle partitions. The next append must not make the follower lag."""
 
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
@@ -510,19 +508,19 @@ def test_a_follower_that_listens_was_in_sync_until_there_was_more(tmp_path: Path
         it.clock.now_ms += 5_000
         it.append()
         assert follower.caught_up_at == began + 7200
-        await until(lambda: len(answers) == 2, "the answer")
+        await until(lambda: len(answers) == 2, "the response")
         await it.close()
 
     run(scenario())
 
 
-def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) -> None:
+def test_a_follower_that_catches_up_is_paced_while_producers_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
-        # More than there is in a piece.
+        # The minimum size is larger than one portion.
         limits = RequestLimits(60_000, 5 << 20, 10 << 20)
         answer = it.answer_after(12, 900_000, limits)
-        # Small pieces, though it asked for more.
+        # The portion is small, although the follower requests more.
         sent = answer.responses[0].partitions[0].records
         assert sent
         assert len(sent) < 2 << 20
@@ -531,19 +529,19 @@ def test_a_follower_that_catches_up_rests_while_producers_write(tmp_path: Path) 
         kept = Kept()
         answers = kept.results
         it.session.wait(limits, kept.reply())
-        # What is appended does not cut the rest short.
+        # An append does not shorten the pause.
         it.append(10)
         await asyncio.sleep(0)
         assert not answers
         it.clock.now_ms += 1000
-        await until(lambda: answers, "the rest to end")
+        await until(lambda: answers, "the pause to end")
         assert answers[0].responses[0].partitions[0].records
         await it.close()
 
     run(scenario())
 
 
-def test_an_in_sync_follower_does_not_rest(tmp_path: Path) -> None:
+def test_an_in_sync_follower_is_not_paced(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
         answer = it.answer_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
@@ -554,7 +552,7 @@ def test_an_in_sync_follower_does_not_rest(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replicas", [("*",), ("0:1",), (f"0:{FOLLOWER}",), ()])
-def test_a_throttled_replica_is_kept_waiting(tmp_path: Path, replicas: tuple[str, ...]) -> None:
+def test_a_throttled_replica_is_delayed(tmp_path: Path, replicas: tuple[str, ...]) -> None:
     async def scenario() -> None:
         config = TopicConfig(leader_replication_throttled_replicas=replicas)
         it = Scene(tmp_path, limit=ReplicaLimit(1000), config=config)
@@ -569,7 +567,7 @@ def test_a_throttled_replica_is_kept_waiting(tmp_path: Path, replicas: tuple[str
             served += records_of(answer.responses[0].partitions[0].records)
             it.clock.now_ms += 250
         assert is_throttled == (len(served) < 8)
-        # What it was kept waiting for comes in the end.
+        # The delayed records arrive in the end.
         it.clock.now_ms += 60_000
         it.take(at(len(served), last_epoch=0))
         answer = it.session.collect(limits, is_final=True)

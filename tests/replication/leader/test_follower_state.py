@@ -12,13 +12,13 @@ def fetch(offset: int, now: float, broker_epoch: int = 1) -> FollowerFetch:
     return FollowerFetch(2, broker_epoch, offset, 0, now)
 
 
-def test_a_fetch_at_the_end_proves_it_for_now() -> None:
+def test_a_fetch_at_the_log_end_is_caught_up_now() -> None:
     state = FollowerState(2)
     assert state.fetched(fetch(5, 1.0), 5)
     assert (state.log_end_offset, state.caught_up_at) == (5, 1.0)
 
 
-def test_a_fetch_at_the_end_of_before_proves_it_for_then() -> None:
+def test_a_fetch_at_an_earlier_log_end_was_caught_up_then() -> None:
     state = FollowerState(2)
     state.fetched(fetch(5, 1.0), 8)
     assert state.caught_up_at == NEVER
@@ -35,10 +35,10 @@ def test_a_fetch_of_an_earlier_registration_changes_nothing() -> None:
     assert (state.log_end_offset, state.broker_epoch, state.caught_up_at) == (3, 7, NEVER)
 
 
-def test_what_was_proved_under_an_earlier_registration_does_not_count() -> None:
+def test_fetches_of_an_earlier_registration_do_not_count() -> None:
     state = FollowerState(2, caught_up_at=0.0)
     state.fetched(fetch(3, 0.5, broker_epoch=6), 5)
-    assert state.is_caught_up(5, 1.0, LAG_S), "a member gets time for its first fetches"
+    assert state.is_caught_up(5, 1.0, LAG_S), "a member has time for its first fetches"
     state.fetched(fetch(5, 1.0, broker_epoch=6), 5)
     state.fetched(fetch(5, 2.0, broker_epoch=7), 90)
     assert not state.is_caught_up(90, 2.0, LAG_S)
@@ -59,10 +59,10 @@ def test_a_follower_that_has_everything_is_caught_up_for_ever() -> None:
         st.tuples(st.integers(0, 5), st.floats(0.01, 5), st.booleans()), min_size=1, max_size=30
     )
 )
-def test_caught_up_at_a_time_means_that_it_had_all_of_that_time(
+def test_a_follower_had_every_record_at_its_caught_up_time(
     steps: list[tuple[int, float, bool]],
 ) -> None:
-    """Against the leader's whole history of log ends."""
+    """Checked against all log end offsets that the leader had."""
     state = FollowerState(2)
     now, leader_end, follower_end = 0.0, 0, 0
     ends = [(0.0, 0)]

@@ -43,7 +43,7 @@ def views(draw: st.DrawFn) -> LeaderView:
 
 
 @given(followers(), views(), st.sets(st.sampled_from([2, 3])))
-def test_who_is_in_the_next_isr(
+def test_members_of_the_next_isr(
     states: dict[int, FollowerState], leader: LeaderView, members: set[int]
 ) -> None:
     record = msgspec.structs.replace(RECORD, isr=(LEADER, *sorted(members)))
@@ -60,13 +60,13 @@ def test_who_is_in_the_next_isr(
             assert replica not in found
         if replica in members and state.log_end_offset >= leader.log_end_offset:
             assert replica in found
-    # Deciding again on the result changes nothing: nobody comes and goes.
+    # A second decision on the result changes nothing, so no replica joins and leaves in turn.
     settled = msgspec.structs.replace(record, isr=found)
     assert set(isr.next_isr(settled, states, leader)) == set(found)
 
 
 @given(offsets, st.lists(st.integers(-1, 20), max_size=3))
-def test_committed_is_what_all_have(own: int, ends: list[int]) -> None:
+def test_the_committed_offset_is_the_lowest_log_end_offset(own: int, ends: list[int]) -> None:
     states = []
     for end in ends:
         state = FollowerState(2)
@@ -75,7 +75,7 @@ def test_committed_is_what_all_have(own: int, ends: list[int]) -> None:
     assert isr.committed_offset(own, states) == min([own, *ends])
 
 
-def test_the_maximal_isr_holds_everybody_who_could_be_in_it() -> None:
+def test_the_maximal_isr_has_members_and_joining_replicas() -> None:
     record = msgspec.structs.replace(RECORD, isr=(1, 2))
     assert isr.maximal_isr(record, (3,)) == {1, 2, 3}
     assert isr.maximal_isr(record, ()) == {1, 2}

@@ -1,4 +1,4 @@
-"""Getting a leader's proposals to a store that fails, overtakes and refuses."""
+"""ISR proposals of a leader to a store that fails, rejects them, or has a newer record."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class Host:
 
 
 class Store:
-    """One partition's record; what `fail` raises ends the next attempts, stored or not."""
+    """A store of one partition's record. `failures` are raised by the next attempts."""
 
     def __init__(self) -> None:
         self.record = RECORD
         self.registered = {2: EPOCH, 3: EPOCH}
-        #: (what is raised, whether the change is made all the same), for the attempts to come.
+        #: For each of the next attempts: the error, and whether the change is stored anyway.
         self.failures: list[tuple[Exception, bool]] = []
         self.attempts: list[PartitionRecord] = []
         self.under_way = 0
@@ -107,7 +107,7 @@ class Scene:
         self.partition.append(batch, check_produced(batch), acks_all=False)
 
     def fetch(self, follower: int, offset: int | None = None) -> None:
-        """By default at the leader's end."""
+        """Fetch at `offset`, by default the leader's log end offset."""
         end = self.partition.log.log_end_offset if offset is None else offset
         now = SystemClock().monotonic()
         self.changes.fetched(self.partition, FollowerFetch(follower, EPOCH, end, 0, now))
@@ -116,7 +116,7 @@ class Scene:
         await until(lambda: set(self.store.record.isr) == set(isr), f"an ISR of {isr}")
 
     def brokers_are(self, registered: Mapping[int, int]) -> None:
-        """What the leader knows of registrations."""
+        """Set the registrations that the leader knows."""
         brokers = {
             each: BrokerRecord(node_id=each, endpoints=(), epoch=epoch)
             for each, epoch in registered.items()
@@ -143,7 +143,7 @@ async def scene(folder: Path, isr: tuple[int, ...] = (1,)) -> AsyncIterator[Scen
         directory.close(clean=False)
 
 
-def test_a_follower_that_has_everything_joins(tmp_path: Path) -> None:
+def test_a_caught_up_follower_joins(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.append()
@@ -155,7 +155,7 @@ def test_a_follower_that_has_everything_joins(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_one_that_is_not_registered_under_its_epoch_does_not(tmp_path: Path) -> None:
+def test_a_follower_with_another_broker_epoch_does_not_join(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.brokers_are({3: EPOCH})
@@ -166,14 +166,14 @@ def test_one_that_is_not_registered_under_its_epoch_does_not(tmp_path: Path) -> 
             it.fetch(3)
             assert it.store.record.isr == (1, 3)
             assert not it.changes.is_current(2, EPOCH)
-            # The leader's metadata may also be behind the follower's.
+            # The leader's metadata may also be older than the follower's.
             it.brokers_are({2: EPOCH, 3: EPOCH})
             await it.until_isr(1, 2, 3)
 
     run(scenario())
 
 
-def test_a_store_that_fails_is_asked_again_with_the_same_proposal(tmp_path: Path) -> None:
+def test_a_proposal_is_retried_after_a_store_failure(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.store.failures = [(StoreError("unavailable"), False)] * 2
@@ -185,20 +185,20 @@ def test_a_store_that_fails_is_asked_again_with_the_same_proposal(tmp_path: Path
     run(scenario())
 
 
-def test_a_change_that_was_made_though_its_answer_was_lost_counts_at_once(tmp_path: Path) -> None:
+def test_a_change_whose_response_was_lost_counts_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             heard: list[PartitionRecord] = []
             it.store.on_change = heard.append
-            it.store.failures = [(StoreError("the answer was lost"), True)]
+            it.store.failures = [(StoreError("the response was lost"), True)]
             it.append()
             it.fetch(2)
             await it.until_isr(1, 2)
-            # The leader has not heard of it; the follower counts all the same.
+            # The leader does not know the change yet. The follower counts anyway.
             assert it.partition.state.isr == (1,)
             it.append()
             assert it.partition.high_watermark == 1
-            await until(lambda: len(it.store.attempts) > 2, "it to be tried again, in vain")
+            await until(lambda: len(it.store.attempts) > 2, "retries that fail")
             assert it.store.record.partition_epoch == 1
             it.partition.apply_state(heard[0], it.partition.high_watermark)
             assert it.partition.leadership is not None
@@ -207,11 +207,11 @@ def test_a_change_that_was_made_though_its_answer_was_lost_counts_at_once(tmp_pa
     run(scenario())
 
 
-def test_what_was_overtaken_is_decided_anew_on_the_new_record(tmp_path: Path) -> None:
+def test_a_stale_proposal_is_decided_again_on_the_new_record(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.fetch(2)
-            # The controller is quicker: 2 is no replica any more.
+            # The controller's change comes first: broker 2 is no longer a replica.
             it.store.put(msgspec.structs.replace(RECORD, replicas=(1, 3)))
             it.fetch(3)
             await it.until_isr(1, 3)
@@ -220,24 +220,24 @@ def test_what_was_overtaken_is_decided_anew_on_the_new_record(tmp_path: Path) ->
     run(scenario())
 
 
-def test_one_that_registered_anew_is_refused_and_no_longer_waited_for(tmp_path: Path) -> None:
-    """It may have lost what it had; nothing but the store knows of it in time."""
+def test_a_follower_with_a_new_registration_is_rejected_and_delays_nothing(tmp_path: Path) -> None:
+    """The broker may have lost records. Only the store knows the new registration in time."""
 
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.store.registered[2] = EPOCH + 1
             it.append()
             it.fetch(2)
-            await until(lambda: it.stats.isr_retries > 0, "the refusal")
+            await until(lambda: it.stats.isr_retries > 0, "the rejection")
             it.brokers_are({3: EPOCH})
             it.append()
-            await until(lambda: it.partition.high_watermark == 2, "the leader to go on alone")
+            await until(lambda: it.partition.high_watermark == 2, "the leader to continue alone")
             assert it.store.record.isr == (1,)
 
     run(scenario())
 
 
-def test_laggards_leave_and_the_others_stay(tmp_path: Path) -> None:
+def test_lagging_replicas_leave_and_the_others_stay(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path, isr=(1, 2, 3)) as it:
             it.append()
@@ -280,8 +280,8 @@ def test_a_deposed_leader_proposes_no_more(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_nothing_is_begun_after_the_stop(tmp_path: Path) -> None:
-    """Followers' connections are closed later, and their fetches still count."""
+def test_no_attempt_starts_after_stop(tmp_path: Path) -> None:
+    """Connections of followers close later, and their fetches still count."""
 
     async def scenario() -> None:
         async with scene(tmp_path, isr=(1, 2)) as it:
@@ -297,7 +297,7 @@ def test_nothing_is_begun_after_the_stop(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_an_attempt_that_raises_is_repeated(tmp_path: Path) -> None:
+def test_an_attempt_that_raises_is_retried(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
             it.store.failures.append((RuntimeError("a bug"), False))

@@ -1,8 +1,8 @@
 """A leader's decisions against a model of the store and of its followers' disks.
 
-The model may deliver, delay and repeat everything: what the leader proposed may reach the store
-late or twice, what the store holds may reach the leader late, followers may restart with less. One
-thing must hold at every step: whoever could be elected has everything that was committed.
+The model may deliver, delay and repeat every message. A proposal may reach the store late or twice.
+A stored record may reach the leader late. Followers may restart with fewer records. One invariant
+holds at every step: every replica that could be elected has all committed records.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class LeaderAndStore(RuleBasedStateMachine):
         self.log_end_offset = length
         self.epoch_start_offset = length
         self.high_watermark = 0
-        #: What is really on the followers' disks. Members of the ISR have all; others anything.
+        #: The real log end offset of each follower. Members of the ISR have all records.
         self.disks = {f: length if f in isr else 0 for f in FOLLOWERS}
         self.registered = dict.fromkeys(FOLLOWERS, 100)
-        #: What the leader knows of registrations.
+        #: The registrations that the leader knows.
         self.known_registered = dict(self.registered)
         self.under_way: list[IsrProposal] = []
         self.leadership = Leadership(LEADER, self.stored, length, self.now)
@@ -58,7 +58,7 @@ class LeaderAndStore(RuleBasedStateMachine):
         offset = self.leadership.committed_offset(self.log_end_offset)
         self.high_watermark = max(self.high_watermark, offset)
 
-    # What happens to the partition
+    # Events of the partition
 
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
@@ -67,7 +67,7 @@ class LeaderAndStore(RuleBasedStateMachine):
 
     @rule(follower=followers, count=st.integers(0, 4))
     def fetch(self, follower: int, count: int) -> None:
-        """A follower appends what it got before, and asks for more."""
+        """A follower appends the records of its last fetch, and fetches again."""
         self.disks[follower] = min(self.disks[follower] + count, self.log_end_offset)
         self.tell(follower, self.registered[follower], self.disks[follower])
 
@@ -90,7 +90,7 @@ class LeaderAndStore(RuleBasedStateMachine):
 
     @rule(follower=followers, lost=st.integers(1, 30))
     def restart_with_less(self, follower: int, lost: int) -> None:
-        """It registers anew, and the controller takes it out before anybody could elect it."""
+        """A follower registers again, and the controller removes it from the ISR at once."""
         if self.stored.isr == (follower,):
             return
         self.registered[follower] += 100
@@ -99,7 +99,7 @@ class LeaderAndStore(RuleBasedStateMachine):
             left = tuple(each for each in self.stored.isr if each != follower)
             self.store(msgspec.structs.replace(self.stored, isr=left))
 
-    # What passes between leader and store
+    # Messages between leader and store
 
     @rule()
     def propose(self) -> None:
@@ -131,7 +131,7 @@ class LeaderAndStore(RuleBasedStateMachine):
 
     @rule()
     def leader_hears_of_the_partition(self) -> None:
-        """Of one change at a time, as the watch delivers them."""
+        """The leader applies one change, as the watch delivers them one by one."""
         epoch = self.leadership._state.partition_epoch + 1
         if epoch < len(self.history):
             self.leadership.update(self.history[epoch], self.now)
@@ -143,7 +143,7 @@ class LeaderAndStore(RuleBasedStateMachine):
         self.leadership.review(self.view())
         self.move()
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def whoever_could_be_elected_has_what_is_committed(self) -> None:
@@ -170,7 +170,7 @@ def fetched(leadership: Leadership, follower: int, offset: int, end: int, now: f
     assert leadership.fetched(fetch, view(leadership, end, 0, now))
 
 
-def test_nothing_is_committed_before_every_member_has_told() -> None:
+def test_nothing_is_committed_before_every_member_has_fetched() -> None:
     leadership = Leadership(LEADER, RECORD, 0, 0.0)
     assert leadership.committed_offset(5) == -1
     fetched(leadership, 2, 5, 5)
@@ -179,7 +179,7 @@ def test_nothing_is_committed_before_every_member_has_told() -> None:
     assert leadership.committed_offset(5) == 3
 
 
-def test_a_proposed_member_counts_before_the_store_says_so() -> None:
+def test_a_proposed_member_counts_before_the_proposal_is_stored() -> None:
     alone = msgspec.structs.replace(RECORD, isr=(1,))
     leadership = Leadership(LEADER, alone, 0, 0.0)
     fetched(leadership, 2, 5, 5)
@@ -190,7 +190,7 @@ def test_a_proposed_member_counts_before_the_store_says_so() -> None:
     assert leadership.propose(view(leadership, 9, 5, now=99.0)) is proposal
 
 
-def test_a_member_that_is_to_leave_counts_until_the_store_says_so() -> None:
+def test_a_leaving_member_counts_until_the_proposal_is_stored() -> None:
     leadership = Leadership(LEADER, RECORD, 0, 0.0)
     fetched(leadership, 2, 5, 5, now=LAG_S + 1)
     proposal = leadership.propose(view(leadership, 5, 0, now=LAG_S + 1))
@@ -202,7 +202,7 @@ def test_a_member_that_is_to_leave_counts_until_the_store_says_so() -> None:
     assert leadership.proposal is None
 
 
-def test_a_replica_that_has_caught_up_is_waited_for_until_it_joins_or_falls_behind() -> None:
+def test_commits_wait_for_a_caught_up_replica_until_it_joins_or_lags() -> None:
     alone = msgspec.structs.replace(RECORD, isr=(1,))
     leadership = Leadership(LEADER, alone, 0, 0.0)
     fetched(leadership, 2, 2, 9)
@@ -216,12 +216,12 @@ def test_a_replica_that_has_caught_up_is_waited_for_until_it_joins_or_falls_behi
 
 
 def returned(leadership: Leadership, follower: int, offset: int, end: int, now: float) -> None:
-    """A fetch from a broker that has registered anew, which the leader knows."""
+    """Fetch as a broker with a new registration that the leader knows."""
     known = view(leadership, end, end, now)._replace(eligible={2: 100, 3: 100, follower: 200})
     assert leadership.fetched(FollowerFetch(follower, 200, offset, 0, now), known)
 
 
-def test_nothing_waits_for_a_replica_that_left_and_is_back_with_less() -> None:
+def test_commits_do_not_wait_for_a_replica_that_returned_with_fewer_records() -> None:
     leadership = Leadership(LEADER, RECORD, 0, 0.0)
     fetched(leadership, 2, 5, 5)
     fetched(leadership, 3, 5, 5)
@@ -233,10 +233,10 @@ def test_nothing_waits_for_a_replica_that_left_and_is_back_with_less() -> None:
     returned(leadership, 3, 60, 90, now=1.1)
     assert leadership.committed_offset(90) == 90
     returned(leadership, 3, 90, 92, now=1.2)
-    assert leadership.committed_offset(92) == 90, "it is about to join, and is waited for"
+    assert leadership.committed_offset(92) == 90, "replica 3 is about to join"
 
 
-def test_a_member_that_is_back_with_less_is_to_leave_and_counts_until_it_has() -> None:
+def test_a_member_that_returned_with_fewer_records_counts_until_it_left() -> None:
     leadership = Leadership(LEADER, RECORD, 0, 0.0)
     fetched(leadership, 2, 90, 90)
     fetched(leadership, 3, 90, 90)
@@ -252,14 +252,14 @@ def test_a_member_that_is_back_with_less_is_to_leave_and_counts_until_it_has() -
 def test_a_replica_joins_only_past_the_start_of_the_leaders_epoch() -> None:
     alone = msgspec.structs.replace(RECORD, isr=(1,))
     leadership = Leadership(LEADER, alone, 8, 0.0)
-    # The high watermark that this leader knew is older than what was there when it was elected.
+    # The leader's high watermark is below its log end offset at the election.
     fetched(leadership, 2, 6, 6)
     assert leadership.propose(view(leadership, 9, 5)) is None
     fetched(leadership, 2, 8, 8)
     assert leadership.propose(view(leadership, 8, 5)) is not None
 
 
-def test_replicas_come_and_go_with_the_assignment() -> None:
+def test_replicas_follow_the_assignment() -> None:
     leadership = Leadership(LEADER, RECORD, 0, 0.0)
     fetched(leadership, 2, 5, 5)
     smaller = msgspec.structs.replace(RECORD, replicas=(1, 2), isr=(1, 2), partition_epoch=1)
@@ -295,7 +295,7 @@ def test_a_leader_empties_the_elr_once_the_isr_is_at_its_minimum() -> None:
     assert (proposal.record.isr, proposal.record.elr) == ((1, 2), ())
 
 
-def test_who_joins_is_recorded_with_its_disk() -> None:
+def test_a_joining_replica_is_recorded_with_its_directory_id() -> None:
     record = msgspec.structs.replace(RECORD, isr=(1, 2), directories=((1, "a"), (3, "old")))
     leadership = Leadership(LEADER, record, 0, 0.0)
     known = looks(directories={1: "a", 2: "b", 3: "new"})

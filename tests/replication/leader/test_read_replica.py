@@ -32,21 +32,21 @@ def partition() -> Partition:
 @pytest.mark.parametrize(
     ("rack", "offset", "expected", "why"),
     [
-        ("a", 3, 1, "the leader in its own rack"),
-        ("b", 3, 3, "the one that has most"),
-        ("b", 1, 2, "the other one no longer has it"),
-        ("b", 0, 2, "the other one no longer has it"),
-        ("b", 10, 1, "none has it yet"),
-        ("c", 3, 1, "the one there is not in sync"),
-        ("z", 3, 1, "nobody is there"),
+        ("a", 3, 1, "the leader is in the rack"),
+        ("b", 3, 3, "the replica with the highest log end offset"),
+        ("b", 1, 2, "the other replica starts later"),
+        ("b", 0, 2, "the other replica starts later"),
+        ("b", 10, 1, "no follower has the offset yet"),
+        ("c", 3, 1, "the replica in the rack is not in sync"),
+        ("z", 3, 1, "the rack has no replica"),
     ],
 )
-def test_who_is_nearest(
+def test_the_nearest_replica(
     partition: Partition, rack: str, offset: int, expected: int, why: str
 ) -> None:
     assert nearest_replica(partition, BROKERS, rack, offset) == expected, why
 
 
-def test_without_followers_it_is_the_leader() -> None:
+def test_without_followers_the_leader_is_nearest() -> None:
     alone = cast("Partition", SimpleNamespace(broker_id=1, state=RECORD, leadership=None))
     assert nearest_replica(alone, BROKERS, "b", 0) == 1

@@ -1,4 +1,4 @@
-"""Batches behind one that was rejected."""
+"""Batches of a producer that follow a rejected batch."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def told(rejected: RejectedProducers, header: BatchHeader, *, is_known: bool = T
 
 
 @pytest.mark.parametrize("code", RETRIED)
-def test_batches_behind_it_are_told_the_same(code: ErrorCode) -> None:
+def test_later_batches_get_the_same_error(code: ErrorCode) -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), code)
     assert [told(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
 
 
-def test_a_client_that_goes_on_is_told_of_the_gap() -> None:
+def test_a_client_that_does_not_retry_gets_an_out_of_order_error() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     codes = [told(rejected, batch(sequence)) for sequence in range(6, 12)]
     assert codes[4:] == [OUT_OF_ORDER] * 2
 
 
-def test_each_attempt_of_the_first_begins_anew() -> None:
+def test_each_retry_of_the_rejected_batch_resets_the_count() -> None:
     rejected = RejectedProducers()
     for _ in range(3):
         assert told(rejected, batch(5)) == ErrorCode.NONE
@@ -58,7 +58,7 @@ def test_each_attempt_of_the_first_begins_anew() -> None:
         assert codes == [FULL] * 4
 
 
-def test_the_lowest_has_to_come_first() -> None:
+def test_the_lowest_rejected_sequence_must_be_appended_first() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     rejected.reject(batch(6), FULL)
@@ -66,7 +66,7 @@ def test_the_lowest_has_to_come_first() -> None:
     assert [told(rejected, batch(sequence)) for sequence in (3, 5, 6)] == [0, FULL, FULL]
 
 
-def test_what_has_to_come_first_may_come_in_parts() -> None:
+def test_the_rejected_batch_may_be_split() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5, count=4), FULL)
     rejected.appended(batch(5, count=2))
@@ -91,7 +91,7 @@ def test_sequences_wrap_around() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH])
-def test_nothing_overtakes_a_batch_that_its_coordinator_did_not_admit(code: ErrorCode) -> None:
+def test_no_batch_overtakes_one_that_the_coordinator_did_not_admit(code: ErrorCode) -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), code, by_coordinator=True)
     assert told(rejected, batch(6)) == OUT_OF_ORDER
@@ -99,15 +99,15 @@ def test_nothing_overtakes_a_batch_that_its_coordinator_did_not_admit(code: Erro
     assert told(rejected, batch(6)) == ErrorCode.NONE
 
 
-def test_a_new_epoch_begins_anew() -> None:
+def test_a_new_producer_epoch_resets_the_state() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     assert told(rejected, batch(6, epoch=1)) == ErrorCode.NONE
     assert len(rejected) == 0
 
 
-def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
-    """Another leader may have appended the first one; but what was in flight behind it may come."""
+def test_in_a_new_leader_epoch_only_a_gap_is_rejected() -> None:
+    """Another leader may have appended the rejected batch, so later batches may be valid."""
     rejected = RejectedProducers()
     rejected.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     rejected.begin_epoch()
@@ -117,7 +117,7 @@ def test_in_a_new_leader_epoch_only_a_gap_is_told_so() -> None:
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [OUT_OF_ORDER] * 2
 
 
-def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known() -> None:
+def test_in_a_new_leader_epoch_no_batch_of_an_unknown_producer_overtakes() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     rejected.begin_epoch()
@@ -126,7 +126,7 @@ def test_in_a_new_leader_epoch_nothing_overtakes_where_the_producer_is_not_known
     assert told(rejected, batch(0), is_known=False) == ErrorCode.NONE
 
 
-def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
+def test_a_rejection_in_a_new_leader_epoch_counts() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     rejected.begin_epoch()
@@ -135,7 +135,7 @@ def test_what_is_rejected_in_a_new_leader_epoch_counts() -> None:
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.INVALID_RECORD])
-def test_others_and_other_errors_are_told_the_truth(code: ErrorCode) -> None:
+def test_other_producers_and_other_errors_are_not_affected(code: ErrorCode) -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     error = BrokerError(code)
@@ -150,26 +150,26 @@ def test_an_old_epoch_changes_nothing() -> None:
     assert told(rejected, batch(1, epoch=1)) == FULL
 
 
-def test_a_batch_that_is_rejected_for_good_holds_up_nobody() -> None:
+def test_a_batch_that_is_rejected_for_good_does_not_block_later_batches() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     rejected.reject(batch(5), ErrorCode.MESSAGE_TOO_LARGE)
     assert told(rejected, batch(6)) == ErrorCode.NONE
 
 
-def test_other_producers_are_not_held_up() -> None:
+def test_other_producers_are_not_blocked() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     assert told(rejected, batch(6, producer_id=2)) == ErrorCode.NONE
 
 
-def test_producers_without_an_id_have_no_sequence() -> None:
+def test_producers_without_an_id_are_not_tracked() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(-1, producer_id=-1), FULL)
     assert len(rejected) == 0
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_number_of_tracked_producers_is_bounded() -> None:
     rejected = RejectedProducers()
     for producer_id in range(5000):
         rejected.reject(batch(5, producer_id), FULL)

@@ -1,4 +1,4 @@
-"""Addresses of an etcd: what is taken, and what is said of the rest."""
+"""Parsing of etcd addresses: valid forms, and the message for each invalid form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millstream.metadata.store.etcd.address import ENDPOINTS_MAX, EtcdAddress, p
         ("etcd://[::1]:1,10.0.0.1/p", ["http://[::1]:1", "http://10.0.0.1:2379"], "/p/"),
     ],
 )
-def test_taken(text: str, urls: list[str], root: str) -> None:
+def test_valid_addresses(text: str, urls: list[str], root: str) -> None:
     assert parse_etcd_address(text) == EtcdAddress(tuple(urls), root)
 
 
@@ -39,12 +39,12 @@ def test_taken(text: str, urls: list[str], root: str) -> None:
         ("etcd://" + ",".join(f"h{n}" for n in range(ENDPOINTS_MAX + 1)), "at most"),
     ],
 )
-def test_refused(text: str, expected: str) -> None:
+def test_invalid_addresses_are_rejected(text: str, expected: str) -> None:
     with pytest.raises(ValueError, match=expected) as raised:
         parse_etcd_address(text)
     assert "secret" not in str(raised.value)
 
 
-def test_shown_to_people_without_scheme() -> None:
+def test_the_text_form_has_no_scheme() -> None:
     assert str(parse_etcd_address("etcds://a:1,b/x")) == "a:1, b:2379"
     assert parse_etcd_address("etcds://a").uses_tls

@@ -1,5 +1,7 @@
-"""An etcd of three whose members are killed and stopped at random, while keys are swapped and
-watched: no answered swap is lost, and every watch tells of every change once and in order."""
+"""Three etcd members are killed and paused at random while brokers swap and watch keys.
+
+No acknowledged swap is lost. Every watch yields every change once and in order.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,13 @@ LAST = "end"
 
 
 class Broker:
-    """Swaps keys that all brokers share, watches all of them, and keeps a lease."""
+    """Changes shared keys by compare-and-swap, watches all keys, and renews a lease."""
 
     def __init__(self, number: int, store: EtcdStore) -> None:
         self.number = number
         self.store = store
         self.random = random.Random(number)
-        #: The swaps that were answered, by the revision in the answer.
+        #: The acknowledged swaps, by the revision in the response.
         self.answered: dict[int, tuple[str, bytes]] = {}
         self.uncertain = 0
         self.told: list[Event] = []
@@ -64,7 +66,7 @@ class Broker:
                     return
 
     async def stay(self) -> None:
-        """Keep a lease through all faults: they are shorter than it."""
+        """Renew a lease through all faults: its lifetime is longer than any fault."""
         lease = await self.store.grant(LEASE_MS)
         while not self.is_done:
             await asyncio.sleep(LEASE_MS / 10_000)
@@ -103,7 +105,7 @@ def _end(cluster: EtcdCluster, fault: str, victims: list[EtcdMember]) -> None:
 
 
 @pytest.mark.soak
-def test_members_die_and_stop_at_random(tmp_path: Path) -> None:
+def test_members_are_killed_and_paused_at_random(tmp_path: Path) -> None:
     require_etcd()
     chooser = random.Random(choose_seed("MILLSTREAM_TEST_ETCD_SEED"))
 
@@ -142,5 +144,5 @@ def test_members_die_and_stop_at_random(tmp_path: Path) -> None:
         for revision, swap in broker.answered.items():
             assert by_revision[revision] == swap
     answered = sum(len(broker.answered) for broker in brokers)
-    # What was not answered may have been made, and nothing else.
+    # Every event is an acknowledged swap or a swap with an uncertain outcome.
     assert len(told) - 1 <= answered + sum(broker.uncertain for broker in brokers)

@@ -1,5 +1,8 @@
-"""The etcd store: the contract on one member and on three with one dead, and what is its own:
-members that die or fall silent, compaction, sharing an etcd with others, logging in, TLS."""
+"""The etcd store: the contract on one member, and on three members of which one is dead.
+
+Also what only this store has: members that die or do not respond, compaction, several clusters on
+one etcd, logins and TLS.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,7 @@ class _Contract(StoreContract):
         return opened(self.cluster)
 
     async def pass_time(self, store: MetadataStore, milliseconds: int) -> None:
-        # The members' time is real.
+        # etcd's members use real time.
         await asyncio.sleep(milliseconds / 1000)
 
     async def compact(self, store: MetadataStore) -> None:
@@ -118,7 +121,7 @@ class TestContractWithAMemberDead(_Contract):
 
 
 async def follow(store: EtcdStore, start: int, seen: list[Events], last: str) -> None:
-    """Take what a watch tells until it tells of the key `last`."""
+    """Append the events of a watch to `seen` until the key `last` changes."""
     async for events in store.watch("", start):
         seen.append(events)
         if any(event.key == last for event in events.events):
@@ -126,7 +129,7 @@ async def follow(store: EtcdStore, start: int, seen: list[Events], last: str) ->
 
 
 async def count_up(store: EtcdStore, key: str, times: int) -> int:
-    """Swap a counter up; gives how many swaps were answered."""
+    """Increment a counter by compare-and-swap; return the number of acknowledged swaps."""
     answered = 0
     while answered < times:
         try:
@@ -162,7 +165,7 @@ def test_the_leader_s_death_loses_no_change_and_repeats_none(etcd_of_three: Etcd
             assert revisions == sorted(set(revisions))
             for n, count in enumerate(answered):
                 told = [e.value for events in seen for e in events.events if e.key == f"n{n}"]
-                # Each number once and in order: what was not answered may be there too.
+                # Each number once and in order. Swaps without a response may be included.
                 assert told == [str(i).encode() for i in range(1, len(told) + 1)]
                 assert len(told) >= count
 
@@ -174,7 +177,7 @@ def test_the_leader_s_death_loses_no_change_and_repeats_none(etcd_of_three: Etcd
         etcd_of_three.wait_until_healthy()
 
 
-def test_a_watch_leaves_a_member_that_is_silent(
+def test_a_watch_moves_away_from_a_member_that_does_not_respond(
     etcd_of_three: EtcdCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(etcd_watch, "IDLE_S", 0.3)
@@ -196,7 +199,7 @@ def test_a_watch_leaves_a_member_that_is_silent(
 
             watching = asyncio.create_task(follow())
             await begun.wait()
-            # The member that both the watch and the next calls are at.
+            # The member that serves the watch and gets the next calls.
             url = store._gateway._urls[store._gateway._current]
             member = next(member for member in etcd_of_three.members if member.url == url)
             await asyncio.to_thread(member.pause)
@@ -219,11 +222,11 @@ def test_a_watch_leaves_a_member_that_is_silent(
         etcd_of_three.wait_until_healthy()
 
 
-def test_compaction_beneath_a_watch_that_was_away(etcd: EtcdCluster) -> None:
+def test_a_watch_from_a_compacted_revision_fails(etcd: EtcdCluster) -> None:
     async def main() -> None:
         async with opened(etcd) as store:
             put = await store.transact([], [Put("a", b"1")])
-            # A deletion that is the last change before compaction is not left out in silence.
+            # A deletion that is the last change before compaction is reported as compacted.
             gone = await store.transact([], [Delete("a")])
             await asyncio.to_thread(etcd.compact)
             with pytest.raises(CompactedError) as raised:
@@ -235,7 +238,7 @@ def test_compaction_beneath_a_watch_that_was_away(etcd: EtcdCluster) -> None:
     run(main)
 
 
-def test_a_catalog_follows_on_after_compaction_and_a_restart_of_etcd(
+def test_a_catalog_continues_after_compaction_and_a_restart_of_etcd(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     require_etcd()
@@ -251,7 +254,7 @@ def test_a_catalog_follows_on_after_compaction_and_a_restart_of_etcd(
                     topic_defaults=TopicConfig(),
                 )
                 await asyncio.to_thread(cluster.members[0].kill)
-                with pytest.raises(UnavailableError, match=r"no etcd answers at"):
+                with pytest.raises(UnavailableError, match=r"no etcd responds at"):
                     await asyncio.wait_for(_soon(cluster, prefix), 90)
                 cluster.start(cluster.members[0])
                 await asyncio.to_thread(cluster.wait_until_healthy)
@@ -281,7 +284,7 @@ async def _until_done(store: EtcdStore, put: Put) -> int:
             continue
 
 
-def test_others_in_the_same_etcd_are_not_seen_and_hold_nobody_up(etcd: EtcdCluster) -> None:
+def test_other_clusters_in_the_same_etcd_are_invisible_and_delay_nothing(etcd: EtcdCluster) -> None:
     async def main() -> None:
         prefix = next(_prefixes)
         async with opened(etcd, prefix) as store, opened(etcd, next(_prefixes)) as stranger:
@@ -305,7 +308,7 @@ def test_others_in_the_same_etcd_are_not_seen_and_hold_nobody_up(etcd: EtcdClust
     run(main)
 
 
-def test_a_range_larger_than_a_page_is_whole(etcd: EtcdCluster) -> None:
+def test_a_range_larger_than_a_page_is_complete(etcd: EtcdCluster) -> None:
     async def main() -> None:
         async with opened(etcd) as store:
             total = 10_100
@@ -321,20 +324,20 @@ def test_a_range_larger_than_a_page_is_whole(etcd: EtcdCluster) -> None:
     run(main)
 
 
-# Being let in
+# Opening a store
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_an_unreachable_etcd_is_reported_with_its_address() -> None:
     async def main() -> None:
         address = parse_etcd_address("etcd://127.0.0.1:1,127.0.0.1:2/x")
         options = EtcdOptions(address=address, call_ms_max=200)
-        with pytest.raises(UnavailableError, match=r"no etcd answers at 127.0.0.1:1, 127.0.0.1:2"):
+        with pytest.raises(UnavailableError, match=r"no etcd responds at 127.0.0.1:1, 127.0.0.1:2"):
             await EtcdStore.open(options, SystemClock(), random.Random(1), Supervisor())
 
     run(main)
 
 
-def test_an_etcd_that_went_back_in_time_is_not_believed(etcd: EtcdCluster) -> None:
+def test_an_etcd_whose_revision_goes_back_is_rejected(etcd: EtcdCluster) -> None:
     async def main() -> None:
         async with opened(etcd) as store:
             await store.transact([], [Put("a", b"1")])
@@ -345,7 +348,7 @@ def test_an_etcd_that_went_back_in_time_is_not_believed(etcd: EtcdCluster) -> No
     run(main)
 
 
-def test_members_of_different_clusters_are_not_mixed(etcd: EtcdCluster, tmp_path: Path) -> None:
+def test_members_of_different_clusters_are_rejected(etcd: EtcdCluster, tmp_path: Path) -> None:
     async def main() -> None:
         with EtcdCluster(tmp_path) as stranger:
             async with opened(etcd) as store:
@@ -362,7 +365,7 @@ def post(url: str, path: str, body: dict[str, object]) -> None:
         answer.read()
 
 
-def test_a_login_is_renewed_when_it_runs_out(tmp_path: Path) -> None:
+def test_a_login_is_renewed_when_it_expires(tmp_path: Path) -> None:
     require_etcd()
     with EtcdCluster(tmp_path) as cluster:
         url = cluster.members[0].url
@@ -378,7 +381,7 @@ def test_a_login_is_renewed_when_it_runs_out(tmp_path: Path) -> None:
                 await _open_once(cluster, username="root", password="guess")
             async with opened(cluster, "p", username="root", password="secret") as store:
                 put = await store.transact([], [Put("a", b"1")])
-                # As good as one that has run out.
+                # etcd rejects this token like an expired one.
                 store._gateway._token = stale = "abcdefghijklmnop.1"
                 assert await store.get("a") == ("a", b"1", put.revision)
                 assert store._gateway._token != stale
@@ -423,7 +426,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
 
 
 def make_certificates(folder: Path) -> None:
-    """A certificate authority and one certificate of it for 127.0.0.1."""
+    """Create a certificate authority and a certificate for 127.0.0.1."""
 
     def openssl(*arguments: str) -> None:
         subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
@@ -438,7 +441,7 @@ def make_certificates(folder: Path) -> None:
     openssl("x509", "-req", "-in", "node.csr", *signing, "-out", "node.pem")
 
 
-def test_a_nudge_that_raises_is_made_again_when_it_is_needed(
+def test_a_nudge_that_raises_is_retried_when_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def main() -> None:

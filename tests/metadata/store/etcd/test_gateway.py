@@ -1,5 +1,7 @@
-"""Calls to members that answer wrongly, late, halfway or not at all. The members are made up; the
-real ones are in `test_etcd`."""
+"""Calls to fake members whose responses are malformed, late, incomplete or missing.
+
+`test_etcd_store` has the tests with real members.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ HEADER = {"cluster_id": "1", "revision": "7"}
 
 
 class Member:
-    """Answers calls as it is told: with a status and a body, or by hanging up."""
+    """A fake etcd member: responds with a given status and body, or disconnects."""
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -63,7 +65,7 @@ def refuse(text: str, code: int = 14) -> dict[str, object]:
 
 
 def run(scenario: Callable[[EtcdGateway, Member, Member], Awaitable[None]]) -> None:
-    """On two members; the first is asked first."""
+    """Run a scenario with two members. The first member gets the first call."""
 
     async def main() -> None:
         first, second = Member(), Member()
@@ -86,13 +88,13 @@ async def call(gateway: EtcdGateway, *, repeatable: bool = True) -> message.Rang
     return await gateway.call("/v3/kv/range", b"{}", message.RangeAnswer, repeatable=repeatable)
 
 
-def test_a_call_that_was_not_taken_goes_to_the_next_member() -> None:
+def test_a_call_that_was_not_accepted_goes_to_the_next_member() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.status, first.answer = 503, refuse("etcdserver: no leader")
         answer = await call(gateway, repeatable=False)
         assert answer.header.revision == 7
         assert (first.calls, second.calls) == (1, 1)
-        # And the next call goes there at once.
+        # The next call goes directly to the second member.
         await call(gateway, repeatable=False)
         assert (first.calls, second.calls) == (1, 2)
 
@@ -100,7 +102,7 @@ def test_a_call_that_was_not_taken_goes_to_the_next_member() -> None:
 
 
 @pytest.mark.parametrize("text", ["etcdserver: request timed out", "etcdserver: leader changed"])
-def test_a_call_that_is_lost_is_repeated_only_where_it_may_be(text: str) -> None:
+def test_a_lost_call_is_retried_only_if_it_is_repeatable(text: str) -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.status, first.answer = 503, refuse(text)
         with pytest.raises(UncertainError, match=text):
@@ -112,7 +114,7 @@ def test_a_call_that_is_lost_is_repeated_only_where_it_may_be(text: str) -> None
     run(scenario)
 
 
-def test_a_member_that_hangs_up_leaves_a_transaction_uncertain() -> None:
+def test_a_member_that_disconnects_leaves_a_transaction_uncertain() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.hangs_up = True
         with pytest.raises(UncertainError):
@@ -122,11 +124,11 @@ def test_a_member_that_hangs_up_leaves_a_transaction_uncertain() -> None:
     run(scenario)
 
 
-def test_nonsense_in_place_of_an_answer_is_not_believed() -> None:
+def test_a_malformed_response_leaves_a_transaction_uncertain() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         for first.status, first.answer in ((502, "no gateway"), (200, {"header": "?"}), (200, [])):
             gateway._current = 0
-            with pytest.raises(UncertainError, match="unreadable"):
+            with pytest.raises(UncertainError, match="malformed"):
                 await call(gateway, repeatable=False)
         gateway._current = 0
         assert (await call(gateway)).header.revision == 7
@@ -134,7 +136,7 @@ def test_nonsense_in_place_of_an_answer_is_not_believed() -> None:
     run(scenario)
 
 
-def test_an_etcd_without_its_gateway_is_told_apart() -> None:
+def test_an_etcd_without_gateway_is_reported() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.status, first.answer = 404, "404 page not found"
         with pytest.raises(StoreError, match="--enable-grpc-gateway"):
@@ -154,7 +156,7 @@ def test_an_error_of_etcd_is_final() -> None:
     run(scenario)
 
 
-def test_when_no_member_takes_it_the_reason_is_told_in_time() -> None:
+def test_a_call_that_no_member_accepts_fails_in_time_with_the_reason() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         for member in (first, second):
             member.status, member.answer = 503, refuse("etcdserver: no leader")
@@ -167,10 +169,10 @@ def test_when_no_member_takes_it_the_reason_is_told_in_time() -> None:
 
 
 @pytest.mark.parametrize("version", ["3.5.0", "3.5.2", "3.5.5", "3.4.21", "3.3.27", "2.3.8", "?"])
-def test_unsafe_versions_are_refused_before_any_call(version: str) -> None:
+def test_unsafe_versions_are_rejected_before_any_call(version: str) -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.version = version
-        with pytest.raises(StoreError, match=r"may lose data|cannot be read"):
+        with pytest.raises(StoreError, match=r"may lose data|malformed version"):
             await call(gateway)
         assert (first.calls, second.calls) == (0, 0)
 
@@ -191,10 +193,10 @@ def test_safe_versions_are_used(version: str) -> None:
         b'{"code":14,"message":"m","details":[]}',
     ],
 )
-def test_errors_of_every_gateway_are_read(line: bytes) -> None:
+def test_errors_of_every_gateway_version_are_decoded(line: bytes) -> None:
     assert message.decode_error(line) == message.ErrorAnswer("m", 14)
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b'"x"', b'{"message":1,"code":2}', b"<html>"])
-def test_what_is_no_error_of_etcd_is_none(line: bytes) -> None:
+def test_other_content_is_not_decoded_as_an_error(line: bytes) -> None:
     assert message.decode_error(line) is None

@@ -1,8 +1,8 @@
-"""Where an etcd is and how to be let in: `etcd://host:port,host:port/prefix`.
+"""Address and credentials of an etcd cluster: `etcd://host:port,host:port/prefix`.
 
-Pure text to values. `etcds://` is the same over TLS. Every key of the cluster begins with the
-prefix, `/millstream` where none is given, so that clusters can share an etcd. Passwords are not
-part of the address, which is shown in logs and to clients.
+Parses the address; no I/O. `etcds://` selects TLS. Every key of the Millstream cluster begins with
+the prefix, so several clusters can share an etcd. The default prefix is `/millstream`. The address
+has no password, because logs and clients see it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX: Final = re.compile(r"[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*\Z")
 
 @dataclass(frozen=True, slots=True)
 class EtcdAddress:
-    """The members to talk to, as URLs without a path, and what all keys begin with."""
+    """The URLs of the etcd members, without a path, and the prefix of all keys."""
 
     urls: tuple[str, ...]
     #: Begins and ends with a slash.
@@ -41,29 +41,29 @@ class EtcdAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EtcdOptions:
-    """An address with what it takes to be let in there."""
+    """The address, TLS files, credentials and timeouts of the connections to etcd."""
 
     address: EtcdAddress
-    #: Certificates that the members' ones are checked with; None is the system's.
+    #: Authorities that sign the members' certificates; None for those of the system.
     ca_file: Path | None = None
-    #: What we show the members, where they ask for it.
+    #: The broker's own certificate, for members that require one.
     certificate_file: Path | None = None
     key_file: Path | None = None
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    #: Time for one member to answer, and for all of them together.
+    #: Limits for one attempt at one member, and for a call with all its attempts.
     attempt_ms_max: int = 3_000
     call_ms_max: int = 10_000
 
 
 def parse_etcd_address(text: str) -> EtcdAddress:
-    """ValueError says what is allowed."""
+    """Parse an address; ValueError with the allowed form if it is invalid."""
     match = _ADDRESS.match(text)
     if match is None:
         raise ValueError("etcd://host:port,host:port/prefix, or etcds:// for TLS")
     if "@" in match["endpoints"]:
         raise ValueError(
-            "an address without a user: give metadata.etcd.username and metadata.etcd.password.file"
+            "an address without a user: set metadata.etcd.username and metadata.etcd.password.file"
         )
     protocol = "https" if match["scheme"] == "etcds" else "http"
     urls = tuple(f"{protocol}://{_parse_endpoint(item)}" for item in match["endpoints"].split(","))

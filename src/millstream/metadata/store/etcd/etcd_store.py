@@ -8,10 +8,10 @@ to members, `watch` watches.
 
 Revisions are those of the whole etcd. If other clients use it too, the cluster's revisions have
 gaps, and a transaction that changed nothing may return a revision that no watch of the cluster
-gets. If watches do not reach that revision soon, `~progress` is written.
+gets. If watches do not reach that revision soon, the store writes `~progress`.
 
-An etcd whose revision goes back was restored from a backup, and brokers have newer metadata. Calls
-then fail for good.
+If etcd's revision goes back, etcd was restored from a backup, and brokers have newer metadata. From
+then on all calls fail.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class EtcdStore:
         self._gateway = gateway
         self._supervisor = supervisor
         self._root = root
-        #: The newest revision that was answered with; no later call may be answered from before.
+        #: The newest revision of any response. A later call must not return an older revision.
         self._newest = 0
         self._watches: set[EtcdWatch] = set()
-        #: A revision that was returned to a caller, who may wait for a watch to reach it.
+        #: A revision that was returned to a caller. The caller may wait until a watch reaches it.
         self._awaited = 0
         self._nudging: SupervisedTask | None = None
 
@@ -75,7 +75,7 @@ class EtcdStore:
     async def open(
         cls, options: EtcdOptions, clock: Clock, random: Random, supervisor: Supervisor
     ) -> EtcdStore:
-        """Connect; StoreError with a sentence for the operator if that can't be done."""
+        """Connect; StoreError with a sentence for the operator if that fails."""
         try:
             gateway = await EtcdGateway.open(options, clock, random)
         except OSError as error:
@@ -100,7 +100,7 @@ class EtcdStore:
             try:
                 return await self._range(prefix)
             except EtcdError as error:
-                # Compacted between two pages: a newer instant can still be read.
+                # Compacted between two pages: a newer revision can still be read.
                 if error.code != message.OUT_OF_RANGE:
                     raise
         raise StoreError(f"etcd is compacted too often to read all of {self._root}{prefix}")
@@ -108,7 +108,7 @@ class EtcdStore:
     async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
         if max(len(changes), len(compares)) > CHANGES_MAX:
             raise StoreError(
-                f"a transaction may hold {CHANGES_MAX} changes and as many compares, this one has"
+                f"a transaction may hold {CHANGES_MAX} changes and as many conditions, this one has"
                 f" {len(changes)} and {len(compares)}"
             )
         since = self._newest
@@ -142,7 +142,7 @@ class EtcdStore:
             self._watches.discard(watch)
 
     async def grant(self, ttl_ms: int) -> LeaseId:
-        # etcd counts in seconds, and takes no less than its own members need to elect a leader.
+        # etcd counts in seconds, and raises a lifetime that is shorter than its own elections.
         body = message.grant_request(-(-ttl_ms // 1000))
         answer = await self._gateway.call("/v3/lease/grant", body, message.LeaseAnswer)
         return answer.lease
@@ -184,7 +184,7 @@ class EtcdStore:
         return answer.header.revision
 
     def _help_watches(self, revision: int) -> None:
-        """Help watches to reach a revision that may be a change of another client of etcd."""
+        """Make watches reach `revision`, even if another client of etcd made that change."""
         self._awaited = max(self._awaited, revision)
         if self._nudging is None and self._is_awaited():
             self._nudging = self._supervisor.start(
@@ -198,8 +198,8 @@ class EtcdStore:
                 if self._is_awaited():
                     self._awaited = await self.nudge()
         except StoreError as error:
-            # The watch itself finds out when it has been idle for long enough.
-            _logger.warning("cannot help a watch of etcd on: %s", error)
+            # The watch makes its own nudge once it has been idle for `IDLE_S`.
+            _logger.warning("cannot write the progress key for watches of etcd: %s", error)
         finally:
             self._nudging = None
 

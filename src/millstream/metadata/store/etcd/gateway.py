@@ -52,20 +52,20 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 #: The first safe patch version of the minor versions that have unsafe ones.
 _SAFE_PATCHES: Final = {(3, 4): 22, (3, 5): 6}
 
-#: Answers of members that did not take the call: another one, or the same one later, may.
+#: Errors of members that did not accept the call. A retry may succeed, at any member.
 _NOT_TAKEN: Final = (
     "etcdserver: no leader",
     "etcdserver: too many requests",
     "etcdserver: not leader",
     "raft proposal dropped",
 )
-#: Answers that a call met with in the middle of a change of etcd's own leader, or of its stop.
+#: Errors of calls during which etcd's leader changed or the member shut down.
 _LOST: Final = ("etcdserver: request timed out", "etcdserver: leader changed", "server stopped")
-#: Answers to a login that is no longer good.
+#: Errors of calls whose login token has expired.
 _STALE_TOKEN: Final = ("invalid auth token", "revision of auth store is old")
 _HINTS: Final = {
     "database space exceeded": "its quota is used up: compact and defragment it, disarm the alarm",
-    "user name is empty": "give metadata.etcd.username and metadata.etcd.password.file",
+    "user name is empty": "set metadata.etcd.username and metadata.etcd.password.file",
     "authentication failed": "metadata.etcd.username or the password is wrong",
     "permission denied": "the user needs to read and write all keys under the prefix",
 }
@@ -76,7 +76,7 @@ class EtcdError(StoreError):
 
     def __init__(self, answer: message.ErrorAnswer) -> None:
         hint = next((hint for text, hint in _HINTS.items() if text in answer.message), "")
-        super().__init__(f"etcd says: {answer.message}" + (f" ({hint})" if hint else ""))
+        super().__init__(f"error of etcd: {answer.message}" + (f" ({hint})" if hint else ""))
         self.code = answer.code
         self.text = answer.message
 
@@ -113,13 +113,13 @@ class EtcdGateway:
         self._random = random
         self.clock = clock
         self._urls = options.address.urls
-        #: The member that is asked next. Brokers begin with different ones.
+        #: Index of the member that gets the next call. Brokers start with different members.
         self._current = random.randrange(len(self._urls))
         self._slots = asyncio.Semaphore(CALLS_MAX)
         self._session = _make_session(options)
-        #: Members whose version was found to be safe.
+        #: Members whose version is known to be safe.
         self._trusted: set[str] = set()
-        #: Of the etcd cluster that answered first; another one may not answer later.
+        #: Id of the etcd cluster that responded first. Responses of other clusters are rejected.
         self._cluster_id = ""
         self._token = ""
         self._login = asyncio.Lock()
@@ -128,7 +128,7 @@ class EtcdGateway:
 
     @classmethod
     async def open(cls, options: EtcdOptions, clock: Clock, random: Random) -> EtcdGateway:
-        """Return when a member with a safe version has responded."""
+        """Connect: return once a member with a safe version has responded."""
         gateway = cls(options, clock, random)
         try:
             body = message.range_request(options.address.root.encode())
@@ -162,7 +162,7 @@ class EtcdGateway:
                 except _LostError as error:
                     if not repeatable:
                         raise UncertainError(
-                            f"etcd was lost in the middle of a transaction: {error}"
+                            f"etcd was lost during a transaction: {error}"
                         ) from error
                     reason = str(error)
                 self.turn_from(url)
@@ -213,18 +213,18 @@ class EtcdGateway:
         self.turn_from(self._urls[self._current])
 
     def forget_login(self, reason: str) -> None:
-        """Log in anew before the next call, if that is what etcd's answer means."""
+        """Log in again before the next call, if `reason` says that the token has expired."""
         if _says(reason, _STALE_TOKEN):
             self._token = ""
 
     def unavailable(self, reason: str) -> UnavailableError:
-        return UnavailableError(f"no etcd answers at {self._options.address}: {reason}")
+        return UnavailableError(f"no etcd responds at {self._options.address}: {reason}")
 
     def check_cluster(self, cluster_id: str) -> None:
         """Raise StoreError if a response is from another etcd cluster than earlier ones."""
         if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
             raise StoreError(
-                f"etcd at {self._options.address} are members of different clusters, or one was"
+                f"the etcd members at {self._options.address} are of different clusters, or one was"
                 f" replaced: {self._cluster_id} and {cluster_id}"
             )
         self._cluster_id = cluster_id or self._cluster_id
@@ -266,7 +266,7 @@ class EtcdGateway:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _NotTakenError(_reason(url, error)) from error
         except ValueError as error:
-            raise _NotTakenError(f"{url}: does not answer like an etcd") from error
+            raise _NotTakenError(f"{url}: does not respond like an etcd") from error
 
     async def _log_in(self, url: str) -> str:
         username, password = self._options.username or "", self._options.password or ""
@@ -293,10 +293,10 @@ class EtcdGateway:
         try:
             return message.decode(answer, kind)
         except ValueError as error:
-            raise _LostError(f"{url}: unreadable answer: {error}") from error
+            raise _LostError(f"{url}: malformed response: {error}") from error
 
     def _headers(self) -> dict[str, str]:
-        # A member that is cut off from the others is to say so instead of being silent.
+        # `hasleader`: a member that is isolated returns an error instead of not responding.
         headers = {"Content-Type": "application/json", "Grpc-Metadata-hasleader": "true"}
         if self._token:
             headers["Authorization"] = self._token
@@ -307,11 +307,11 @@ def check_version(version: str, url: str) -> None:
     """Raise StoreError if an etcd of this version may lose acknowledged changes."""
     match = _VERSION.match(version)
     if match is None:
-        raise StoreError(f"etcd at {url} has a version that cannot be read: {version!r}")
+        raise StoreError(f"etcd at {url} has a malformed version: {version!r}")
     major, minor, patch = map(int, match.groups())
     if (major, minor) < (3, 4) or patch < _SAFE_PATCHES.get((major, minor), 0):
         raise StoreError(
-            f"etcd {version} at {url} is not used, because it may lose data: etcd before 3.4.22"
+            f"etcd {version} at {url} is rejected, because it may lose data: etcd before 3.4.22"
             " and from 3.5.0 to 3.5.5 has known data inconsistencies; upgrade it"
         )
 
@@ -339,7 +339,7 @@ def _failure(url: str, status: int, answer: bytes) -> Exception:
     if error is None and status == 404:
         return StoreError(f"{url} has no JSON gateway: start etcd with --enable-grpc-gateway")
     if error is None:
-        return _LostError(f"{url}: unreadable answer: {answer[:200]!r}")
+        return _LostError(f"{url}: malformed response: {answer[:200]!r}")
     if _says(error.message, _NOT_TAKEN):
         return _NotTakenError(f"{url}: {error.message}")
     if _says(error.message, _LOST):
@@ -356,5 +356,5 @@ def _reason(url: str, error: BaseException) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
         text = str(error.os_error)
     elif isinstance(error, TimeoutError):
-        text = "no answer in time"
+        text = "no response in time"
     return f"{url}: {text or type(error).__name__}"

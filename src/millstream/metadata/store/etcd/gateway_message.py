@@ -1,8 +1,8 @@
-"""The messages of etcd's JSON gateway that the store uses: requests as bytes, answers as structs.
+"""The messages of etcd's JSON gateway that the store uses: encoded requests, decoded responses.
 
-Pure: no I/O. The gateway writes 64-bit numbers as text and bytes in base64, and leaves out what is
-zero or empty. Stream answers are objects on lines of their own, each with a `result` or an
-`error`. Errors carry gRPC's code; their shape differs between the gateway's versions.
+Pure: no I/O. The gateway writes 64-bit numbers as text and bytes in base64, and omits fields that
+are zero or empty. A streaming response has one object per line, with a `result` or an `error`.
+Errors carry gRPC's code; their structure differs between versions of the gateway.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from millstream.metadata.store.port import Change, Condition, LeaseId, Put, Valu
 
 _T = TypeVar("_T")
 
-#: gRPC's codes that etcd answers with and that are told apart here.
+#: The gRPC codes of etcd's errors that the store distinguishes.
 INVALID_ARGUMENT: Final = 3
 NOT_FOUND: Final = 5
 RESOURCE_EXHAUSTED: Final = 8
@@ -28,7 +28,7 @@ _encode = msgspec.json.Encoder().encode
 
 class Header(msgspec.Struct, frozen=True):
     cluster_id: str = ""
-    #: The store's revision when the answer was made.
+    #: The store's revision at the time of the response.
     revision: int = 0
 
 
@@ -51,7 +51,7 @@ class TransactionAnswer(msgspec.Struct, frozen=True):
 
 class LeaseAnswer(msgspec.Struct, frozen=True, rename={"lease": "ID", "ttl_s": "TTL"}):
     lease: LeaseId = 0
-    #: Missing, and so 0, where a lease that was to be kept alive is gone.
+    #: 0 (missing in the response) if the lease to renew has expired.
     ttl_s: int = 0
 
 
@@ -60,7 +60,7 @@ class KeepAliveAnswer(msgspec.Struct, frozen=True):
 
 
 class EmptyAnswer(msgspec.Struct, frozen=True):
-    """An answer that says no more than that it was done."""
+    """A response without content."""
 
 
 class TokenAnswer(msgspec.Struct, frozen=True):
@@ -96,12 +96,12 @@ class ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 def decode(body: bytes | bytearray, kind: type[_T]) -> _T:
-    """ValueError if it is not what etcd would say."""
+    """Decode a response; ValueError if it is malformed."""
     return msgspec.json.decode(body, type=kind, strict=False)
 
 
 def decode_error(body: bytes) -> ErrorAnswer | None:
-    """The error in an answer or line; None if it holds no etcd error at all."""
+    """Return the error in a response or line; None if it is not an error of etcd."""
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -123,7 +123,7 @@ def error_of(found: dict[str, Any]) -> ErrorAnswer | None:
 def range_request(
     start: bytes, end: bytes | None = None, *, revision: int = 0, limit: int = 0
 ) -> bytes:
-    """Of one key, or of those from `start` to before `end`."""
+    """Encode a read of the key `start`, or of all keys in `[start, end)`."""
     body: dict[str, object] = {"key": start, "revision": revision, "limit": limit}
     if end is not None:
         body["range_end"] = end
@@ -182,5 +182,5 @@ def authenticate_request(username: str, password: str) -> bytes:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The first key after all those that begin with `prefix`, whose last byte is below 255."""
+    """Return the first key after all keys with `prefix`. Its last byte must be below 255."""
     return prefix[:-1] + bytes([prefix[-1] + 1])

@@ -3,10 +3,10 @@
 Owns the position of the watch, and reconnects from there. A watch covers all keys of the cluster
 and selects those with its prefix, so that it knows every revision that it could have missed.
 
-Silence: a member that is stopped or cut off looks like an idle one. After `IDLE_S` without a line
-the watch requests the store's revision over another connection. If that is ahead of the watch, it
-makes a change (`Nudge`). If the change does not arrive within `SILENCE_S`, the watch reconnects to
-another member.
+Silence: a member that is stopped or isolated looks like an idle member. After `IDLE_S` without a
+line the watch requests the store's revision over another connection. If the revision is ahead of
+the watch, the watch makes a change (`Nudge`). If the change does not arrive within `SILENCE_S`, the
+watch reconnects to another member.
 
 Compaction: the watch starts at the last known revision, not at the one after it. An etcd that has
 compacted more than that rejects the watch. Otherwise some versions would omit a compacted deletion.
@@ -72,11 +72,11 @@ class EtcdWatch:
         self._progress_key = progress_key
         #: All changes up to this revision were yielded.
         self.position = position
-        #: A change was made at this revision, and the member has to tell; 0 is none.
+        #: Revision of a nudge that the member must report; 0 if there is none.
         self._expected = 0
 
     async def changes(self) -> AsyncGenerator[Events, None]:
-        """Without an end; CompactedError when changes were forgotten before they were seen."""
+        """Yield changes without an end; CompactedError if etcd has compacted unseen changes."""
         pause = _PAUSE_S_MIN
         while True:
             try:
@@ -90,9 +90,10 @@ class EtcdWatch:
                     self._gateway.turn()
             except (UnavailableError, EtcdError) as error:
                 self._gateway.check_open()
-                # A login or a permission can be mended while we run, just like a network.
+                # Operators can fix credentials and permissions while the broker runs, so such
+                # errors are retried too.
                 level = logging.WARNING if pause == _PAUSE_S_MIN else logging.DEBUG
-                _logger.log(level, "the watch of etcd begins again: %s", error)
+                _logger.log(level, "the watch of etcd reconnects: %s", error)
                 self._gateway.turn()
                 self._gateway.forget_login(str(error))
             await asyncio.sleep(pause)
@@ -103,13 +104,13 @@ class EtcdWatch:
         return message.watch_request(self._root, message.after_prefix(self._root), start)
 
     async def _next_line(self, stream: EtcdStream) -> bytes | None:
-        """None when the member has nothing to tell although it should."""
+        """Return the next line; None if the member does not report the nudge in time."""
         while True:
             line = await stream.line(SILENCE_S if self._expected else IDLE_S)
             if line is not None:
                 return line
             if self._expected > self.position:
-                _logger.warning("etcd is silent on a watch; asking another member")
+                _logger.warning("etcd sends nothing on a watch; the watch moves to another member")
                 return None
             self._expected = 0
             if await self._nudge.revision() > self.position:
@@ -119,7 +120,7 @@ class EtcdWatch:
         try:
             found = message.decode(line, message.WatchLine)
         except ValueError as error:
-            raise UnavailableError(f"unreadable line of a watch: {error}") from error
+            raise UnavailableError(f"malformed line of a watch: {error}") from error
         if found.error is not None:
             answer = message.error_of(found.error)
             raise UnavailableError(answer.message if answer else f"{found.error}")
@@ -143,7 +144,7 @@ class EtcdWatch:
             if revision <= known:
                 continue
             if revision < self.position:
-                raise StoreError(f"etcd tells of revision {revision} after {self.position}")
+                raise StoreError(f"etcd reports revision {revision} after {self.position}")
             self.position = revision
             key = event.kv.key.removeprefix(self._root).decode()
             if key.startswith(self._prefix) and key != self._progress_key:
