@@ -1,6 +1,6 @@
-"""`millstream broker`: taking a broker out of a cluster of four, with everything that may go wrong.
+"""`millstream broker`: list brokers, and decommission a broker of a cluster of four.
 
-The tests share one cluster and build on each other, in this order.
+The tests share one cluster. Each continues from the state that the previous test leaves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.xdist_group("decommission")
 SECONDS_MAX = 90.0
 RECORDS = 2000
 PARTITIONS = 16
-#: Small answers to followers, so that a throttle can hold a move up in the middle.
+#: Small fetch responses, so that a throttle can keep a move in progress.
 SETTINGS = {
     "replica.fetch.max.bytes": 4096,
     "replica.fetch.response.max.bytes": 8192,
@@ -77,11 +77,11 @@ def read_all(ask: Run) -> int:
     return len(outcome.out.splitlines())
 
 
-def test_brokers_and_what_they_hold(ask: Run) -> None:
+def test_list_shows_brokers_and_their_replicas(ask: Run) -> None:
     created = ask("topic", "create", "kept", "-p", str(PARTITIONS), "-r", "2")
     assert created.code == 0, created
     lines = "".join(f"{number}:{'x' * 500}\n" for number in range(RECORDS))
-    # Batches that are smaller than what followers ask for.
+    # Batches that are smaller than a fetch response.
     options = ("--key-separator", ":", "-X", "batch.num.messages=4")
     produced = ask("produce", "kept", *options, stdin=lines)
     assert produced.code == 0, produced
@@ -99,7 +99,7 @@ def test_brokers_and_what_they_hold(ask: Run) -> None:
     assert "controller" in table
 
 
-def test_what_is_refused(ask: Run) -> None:
+def test_requests_that_are_rejected(ask: Run) -> None:
     outcome = ask("broker", "decommission", "9")
     assert outcome.code == 3, outcome
     outcome = ask("broker", "decommission", "4", "--cancel")
@@ -115,7 +115,7 @@ def test_what_is_refused(ask: Run) -> None:
     assert status(ask, 4)["state"] == "alive"
 
 
-def test_called_off_in_the_middle(ask: Run, cluster: ProcessCluster) -> None:
+def test_cancel_while_replicas_move(ask: Run, cluster: ProcessCluster) -> None:
     before = replicas(ask)
     begun = told(ask, "broker", "decommission", "4", "--throttle", SLOW, "--no-wait")
     assert begun["state"] == "decommissioning"
@@ -132,7 +132,7 @@ def test_called_off_in_the_middle(ask: Run, cluster: ProcessCluster) -> None:
     assert (after["state"], after["replicas"], after["moving"]) == ("alive", held["replicas"], 0)
 
 
-def test_neither_a_killed_command_nor_a_killed_controller_loses_it(
+def test_a_killed_command_or_controller_does_not_stop_a_decommission(
     ask: Run, cluster: ProcessCluster
 ) -> None:
     acting = controller(ask)
@@ -152,33 +152,35 @@ def test_neither_a_killed_command_nor_a_killed_controller_loses_it(
     assert outcome.code == 0, outcome
     assert f"Broker {leaver} is empty" in outcome.out
     assert "replicas moved" in outcome.error
-    # Run again, it says the same.
+    # A second run reports the same result.
     again = told(ask, "broker", "decommission", str(leaver))
     assert (again["state"], again["replicas"], again["leads"]) == ("decommissioned", 0, 0)
 
 
-def test_an_empty_broker_holds_nothing_and_gets_nothing(ask: Run, cluster: ProcessCluster) -> None:
+def test_a_decommissioned_broker_has_no_replicas_and_gets_none(
+    ask: Run, cluster: ProcessCluster
+) -> None:
     (leaver,) = [
         row["broker"] for row in told(ask, "broker", "list") if row["state"] == "decommissioned"
     ]
     racks = {row["broker"]: row["rack"] for row in told(ask, "broker", "list")}
     kept = replicas(ask, "kept")
     assert len(kept) == PARTITIONS
-    # Each of two racks has one of two replicas, as before.
+    # Each rack still has one replica of each partition.
     assert [sorted(racks[each] for each in row) for row in kept] == [["a", "b"]] * PARTITIONS
     assert all(leaver not in row for row in kept)
     assert ask("topic", "create", "new", "-p", "6", "-r", "3").code == 0
     assert all(leaver not in row for row in replicas(ask, "new"))
     assert ask("topic", "create", "wide", "-p", "1", "-r", "4").code == 1
     folders = cluster[leaver].data
-    wait_until(lambda: not list(folders.glob("kept-*")), "its logs to be gone", SECONDS_MAX)
+    wait_until(lambda: not list(folders.glob("kept-*")), "its logs to be deleted", SECONDS_MAX)
     cluster[leaver].stop()
     wait_until(lambda: told(ask, "cluster", "status")["whole"], "a whole cluster", SECONDS_MAX)
     assert read_all(ask) == RECORDS
 
 
 def test_a_broker_that_is_dead_can_be_replaced(ask: Run, cluster: ProcessCluster) -> None:
-    """Its number is free again afterwards."""
+    """A cancelled decommission frees the id of the stopped broker."""
     (gone,) = [
         row["broker"] for row in told(ask, "broker", "list") if row["state"] == "decommissioned"
     ]

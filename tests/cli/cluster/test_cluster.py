@@ -1,4 +1,4 @@
-"""`millstream cluster`: looking at a cluster, and starting one on this machine."""
+"""`millstream cluster`: inspect a cluster, and start one on this machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
     return list(json.loads(outcome.out))
 
 
-def test_a_cluster_of_one(ask: Run, topic: str) -> None:
+def test_status_of_one_broker(ask: Run, topic: str) -> None:
     outcome = ask("cluster", "status")
     assert outcome.code == 0, outcome
     assert outcome.out.startswith("whole\n")
@@ -45,7 +45,7 @@ def test_a_cluster_of_one(ask: Run, topic: str) -> None:
     assert f"{row['host']}:{row['port']}" in ask("cluster", "brokers").out
 
 
-def test_partitions_are_chosen_by_topic_broker_and_trouble(ask: Run, topic: str) -> None:
+def test_partitions_are_filtered_by_topic_broker_and_trouble(ask: Run, topic: str) -> None:
     rows = rows_of(ask, "partitions", topic)
     assert [(row["topic"], row["partition"]) for row in rows] == [(topic, n) for n in range(3)]
     leader = rows[0]["leader"]
@@ -57,7 +57,7 @@ def test_partitions_are_chosen_by_topic_broker_and_trouble(ask: Run, topic: str)
     assert "No partitions are in trouble" in ask("cluster", "partitions", "--troubled").error
 
 
-def test_electing_where_nothing_is_to_be_elected(ask: Run, topic: str) -> None:
+def test_an_election_that_is_not_needed(ask: Run, topic: str) -> None:
     rows = rows_of(ask, "elect", topic)
     assert rows == [{"partition": f"{topic}-{n}", "result": "not needed"} for n in range(3)]
     unclean = rows_of(ask, "elect", topic, "--partition", "1", "--unclean", "--yes")
@@ -69,13 +69,13 @@ def test_electing_where_nothing_is_to_be_elected(ask: Run, topic: str) -> None:
     assert ask("cluster", "elect", topic, "--partition", "99").code == 3
 
 
-def test_nobody_there(run: Run) -> None:
+def test_an_unreachable_broker(run: Run) -> None:
     for command in ("status", "brokers", "partitions"):
         outcome = run("cluster", command, "-b", f"127.0.0.1:{free_port()}", "--timeout", "5")
         assert outcome.code == 4, outcome
 
 
-def test_what_a_partition_row_says() -> None:
+def test_a_partition_row_knows_its_preferred_leader_and_replication() -> None:
     whole = PartitionRow("t", 0, 1, (1, 2), (2, 1))
     assert whole.is_led_by_preferred
     assert not whole.is_under_replicated
@@ -83,7 +83,7 @@ def test_what_a_partition_row_says() -> None:
     assert PartitionRow("t", 0, None, (1, 2), (2,)).is_under_replicated
 
 
-def test_replication_factors_follow_from_the_number_of_brokers() -> None:
+def test_replication_factors_depend_on_the_number_of_brokers() -> None:
     assert _replication_settings(2)["default.replication.factor"] == 2
     assert _replication_settings(3)["default.replication.factor"] == 3
     assert _replication_settings(5) == _replication_settings(3)
@@ -139,7 +139,7 @@ class Up:
         return {row[0]: int(row[3]) for row in words if row and row[0].startswith(("br", "etcd-"))}
 
 
-def test_up_starts_stops_and_comes_back_with_its_data(run: Run, tmp_path: Path) -> None:
+def test_up_starts_stops_and_restarts_with_its_data(run: Run, tmp_path: Path) -> None:
     require_etcd()
     up = Up(tmp_path, brokers=2)
     with up.running() as process:
@@ -156,16 +156,16 @@ def test_up_starts_stops_and_comes_back_with_its_data(run: Run, tmp_path: Path) 
         up.wait_until_up(process)
         rows = rows_of(run, "partitions", "kept", "-b", up.bootstrap)
         assert [len(row["replicas"]) for row in rows] == [2] * 4
-        # What ends by itself is told of, and the rest goes on.
+        # The command reports a broker that dies, and the others continue.
         os.kill(up.pids()["broker-2"], signal.SIGKILL)
         wait_until(
-            lambda: "broker-2 has ended (killed by SIGKILL)" in up.output.read_text(), "the news"
+            lambda: "broker-2 has ended (killed by SIGKILL)" in up.output.read_text(), "the report"
         )
         assert process.poll() is None
     assert "Traceback" not in up.output.read_text()
 
 
-def test_up_says_why_a_broker_does_not_start(tmp_path: Path) -> None:
+def test_up_prints_why_a_broker_does_not_start(tmp_path: Path) -> None:
     require_etcd()
     up = Up(tmp_path, brokers=1)
     up.arguments += ["--set", "num.partitions=none"]
@@ -192,7 +192,7 @@ def test_wrong_usage(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> No
     assert outcome.code == 2, outcome
 
 
-def test_an_etcd_of_another_size_is_not_touched(run: Run, tmp_path: Path) -> None:
+def test_up_rejects_data_of_an_etcd_of_another_size(run: Run, tmp_path: Path) -> None:
     require_etcd()
     for number in (1, 2, 3):
         (tmp_path / f"etcd-{number}").mkdir()

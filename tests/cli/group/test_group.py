@@ -21,14 +21,14 @@ from millstream.cli.group import group_lag
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
-#: Members of this protocol are assigned at once; the classic one waits for others to join.
+#: This protocol assigns partitions at once. The classic protocol waits for more members.
 NEW_PROTOCOL = ("-X", "group.protocol=consumer")
 JOIN_SECONDS_MAX = 20.0
 
 
 @pytest.fixture(scope="module")
 def clients(broker: str) -> tuple[AdminClient, Producer]:
-    """Shared by the fixtures below, which many tests use."""
+    """Clients that all fixtures of this module share."""
     config = {"bootstrap.servers": broker, "log_level": 0}
     return AdminClient(config), Producer(config)
 
@@ -38,7 +38,7 @@ _numbers = count()
 
 @pytest.fixture
 def filled(clients: tuple[AdminClient, Producer]) -> str:
-    """A topic of three partitions: ten messages, one second apart, in 0, and one in 2."""
+    """A topic of three partitions: ten messages in 0, one second apart, and one in 2."""
     admin, producer = clients
     name = f"group-{os.getpid()}-{next(_numbers)}"
     admin.create_topics([NewTopic(name, 3, 1)])[name].result()
@@ -51,7 +51,7 @@ def filled(clients: tuple[AdminClient, Producer]) -> str:
 
 @pytest.fixture
 def group(clients: tuple[AdminClient, Producer], filled: str) -> str:
-    """A group without members, at 4, nothing and 1 in the topic `filled`."""
+    """A group without members. It has committed 4 in partition 0 and 1 in partition 2."""
     name = f"{filled}-group"
     offsets = [TopicPartition(filled, 0, 4), TopicPartition(filled, 2, 1)]
     request = ConsumerGroupTopicPartitions(name, offsets)
@@ -61,7 +61,7 @@ def group(clients: tuple[AdminClient, Producer], filled: str) -> str:
 
 @pytest.fixture
 def member(broker: str, filled: str, group: str) -> Iterator[Consumer]:
-    """A member of the group that has been assigned all partitions."""
+    """A member of the group with all partitions assigned."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker,
@@ -74,7 +74,7 @@ def member(broker: str, filled: str, group: str) -> Iterator[Consumer]:
     consumer.subscribe([filled])
     deadline = time.monotonic() + JOIN_SECONDS_MAX
     while len(consumer.assignment()) < 3:
-        assert time.monotonic() < deadline, "the member was never assigned anything"
+        assert time.monotonic() < deadline, f"no assignment within {JOIN_SECONDS_MAX} s"
         consumer.poll(0.1)
     yield consumer
     consumer.close()
@@ -115,7 +115,7 @@ def test_describe_a_group_without_members(ask: Run, filled: str, group: str) -> 
     row = json.loads(ask("group", "describe", group, "--json").out)
     assert (row["state"], row["members"], row["lag"]) == ("Empty", 0, 6)
     first, last = row["partitions"]
-    # Its records are of 2023, which no retention by time would have kept.
+    # The records are from 2023, older than any retention time.
     assert first.pop("lag_seconds") > 86_400
     assert first.pop("headroom_seconds") == 0
     nobody = {"member_id": None, "client_id": None, "host": None}
@@ -151,7 +151,7 @@ def test_watching_ends_with_ctrl_c(ask: Run, group: str, monkeypatch: pytest.Mon
         if len(waits) == 2:
             raise KeyboardInterrupt
 
-    # Only here: other threads of the tests sleep as well.
+    # Patched in this module only: other threads call time.sleep too.
     monkeypatch.setattr(group_lag, "time", SimpleNamespace(sleep=wait, time=time.time))
     outcome = ask("group", "describe", group, "--watch", "0.5", "--json")
     assert (outcome.code, waits) == (0, [0.5, 0.5])
@@ -215,7 +215,7 @@ def test_delete(ask: Run, group: str) -> None:
     assert ask("group", "describe", group).code == 3
 
 
-def test_where_to_reset(ask: Run, filled: str, group: str) -> None:
+def test_reset_targets(ask: Run, filled: str, group: str) -> None:
     both = ("--all-topics",)
     first = ("--topic", f"{filled}:0")
     assert planned(ask, group, *both, "--to-earliest") == {0: (4, 0, -4), 2: (1, 0, -1)}
@@ -229,10 +229,12 @@ def test_where_to_reset(ask: Run, filled: str, group: str) -> None:
     assert planned(ask, group, *first, "--by-duration", "99999w") == {0: (4, 0, -4)}
     assert planned(ask, group, *first, "--by-duration", "PT1H") == {0: (4, 10, 6)}
     assert planned(ask, group, *first, "--shift-by", "-3") == {0: (4, 1, -3)}
-    assert committed(ask, group) == {0: 4, 2: 1}, "a dry run moved something"
+    assert committed(ask, group) == {0: 4, 2: 1}, "a dry run changed an offset"
 
 
-def test_reset_shows_then_does(ask: Run, filled: str, group: str, tmp_path: Path) -> None:
+def test_reset_prints_a_plan_and_executes_it(
+    ask: Run, filled: str, group: str, tmp_path: Path
+) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(f"topic,partition,offset\n{filled},0,9\n{filled},2,50\n")
     dry = ask("group", "reset-offsets", group, "--from-file", str(file))
@@ -270,7 +272,7 @@ def test_wrong_usage_of_reset(run: Run, arguments: tuple[str, ...], code: int, s
     assert says in outcome.error
 
 
-def test_what_cannot_be_reset(ask: Run, topic: str) -> None:
+def test_partitions_that_cannot_be_reset(ask: Run, topic: str) -> None:
     for scope, where, code, says in (
         (f"{topic}:1,7", ("--to-latest",), 3, "has no partition 7: it has 3 partitions"),
         ("no-such-topic", ("--to-latest",), 3, "'no-such-topic' does not exist"),
@@ -281,16 +283,16 @@ def test_what_cannot_be_reset(ask: Run, topic: str) -> None:
         assert says in outcome.error
 
 
-def test_no_broker(run: Run) -> None:
+def test_an_unreachable_broker(run: Run) -> None:
     outcome = run("group", "list", "-b", "127.0.0.1:1")
     assert outcome.code == 4
     assert "no response from 127.0.0.1:1" in outcome.error
 
 
-def test_consuming_goes_on_where_the_group_is(ask: Run, filled: str, group: str) -> None:
+def test_consume_continues_from_the_committed_offsets(ask: Run, filled: str, group: str) -> None:
     first = ask("consume", filled, "-g", group, *NEW_PROTOCOL, "-n", "3")
     assert (first.code, first.out.split()) == (0, ["v4", "v5", "v6"]), first
-    assert committed(ask, group) == {0: 7, 2: 1}, "exactly what was printed is committed"
+    assert committed(ask, group) == {0: 7, 2: 1}, "not exactly the printed messages are committed"
     rest = ask("consume", filled, "-g", group, *NEW_PROTOCOL, "--no-follow")
     assert (rest.code, rest.out.split()) == (0, ["v7", "v8", "v9"]), rest
     assert json.loads(ask("group", "describe", group, "--json").out)["lag"] == 0
@@ -299,16 +301,16 @@ def test_consuming_goes_on_where_the_group_is(ask: Run, filled: str, group: str)
 
 
 @pytest.mark.parametrize("arguments", [("--partition", "0"), ("--offset", "3"), ("--since", "1h")])
-def test_a_group_decides_itself_where_to_read(run: Run, arguments: tuple[str, ...]) -> None:
+def test_a_group_excludes_partition_and_start_options(run: Run, arguments: tuple[str, ...]) -> None:
     outcome = run("consume", "any", "--group", "g", *arguments)
     assert outcome.code == 2
     assert "group" in outcome.error
 
 
-def test_ctrl_c_commits_and_leaves(broker: str, ask: Run, filled: str) -> None:
-    """In the classic protocol, with a member's session far from over."""
+def test_ctrl_c_commits_and_leaves_the_group(broker: str, ask: Run, filled: str) -> None:
+    """The member leaves at once: its session in the classic protocol would last much longer."""
     name = f"{filled}-classic"
-    # Whoever runs the tests in the background has children that ignore interrupts.
+    # Children of a shell's background job ignore SIGINT by default.
     command = ["env", "--default-signal=INT", sys.executable, "-m", "millstream.cli.main"]
     command += ["consume", filled, "--group", name, "--from-beginning", "-b", broker]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""What `group describe` and `group list` tell of time: seconds behind, headroom, passing states."""
+"""`group describe` and `group list`: lag in seconds, headroom, and transient states."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_without_retention_headroom_is_unlimited(ask: Run, broker: str) -> None:
         assert "unlimited" in ask("group", "describe", topic.group).out
 
 
-def test_a_limit_by_size_is_said(ask: Run, broker: str) -> None:
+def test_retention_by_size_is_mentioned(ask: Run, broker: str) -> None:
     topic = Topic(broker, retention_bytes="1000000")
     topic.produce(60)
     topic.commit(0)
@@ -102,7 +102,7 @@ def test_a_limit_by_size_is_said(ask: Run, broker: str) -> None:
     assert "also has retention.bytes" in ask("group", "describe", topic.group).error
 
 
-def test_watching_fetches_only_where_the_group_moved(
+def test_watch_fetches_only_partitions_with_a_new_commit(
     ask: Run, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = Topic(broker, retention_ms="-1")
@@ -125,7 +125,7 @@ def test_watching_fetches_only_where_the_group_moved(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(unread.UnreadReader, "_fetch", noted)
-    # Only its own: other threads of this process may be asleep.
+    # Patched in this module only: other threads call time.sleep too.
     monkeypatch.setattr(group_lag, "time", SimpleNamespace(sleep=wait, time=time.time))
     outcome = ask("group", "describe", topic.group, "--watch", "0.5", "--json")
     assert outcome.code == 0, outcome
@@ -148,7 +148,7 @@ KEY = ("t", 0)
         (2, FirstUnread(None), None, (7, None, 0)),
     ],
 )
-def test_what_offsets_alone_do_not_tell(
+def test_lag_and_headroom_from_the_first_unread_record(
     committed: int, first: FirstUnread, limit_ms: int | None, expected: tuple[Any, ...]
 ) -> None:
     found = group_lag._lag(
@@ -157,12 +157,12 @@ def test_what_offsets_alone_do_not_tell(
     assert (found["lag"], found["lag_seconds"], found["headroom_seconds"]) == expected
 
 
-def test_topics_that_may_not_be_looked_at_have_no_headroom() -> None:
+def test_a_topic_without_known_retention_has_no_headroom() -> None:
     found = group_lag._lag(KEY, {KEY: 5}, {KEY: Range(3, 10)}, {KEY: FirstUnread(0)}, {})
     assert found["headroom_seconds"] is None
 
 
-# States that the client library has no name for
+# States that the client library does not know
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def beat(client: RawClient, topic: Topic, member: str, epoch: int) -> int:
     return int(answer.member_epoch)
 
 
-def test_states_on_the_way(ask: Run, broker: str, client: RawClient) -> None:
+def test_transient_states_are_shown(ask: Run, broker: str, client: RawClient) -> None:
     topic = Topic(broker)
     client.call(FindCoordinatorRequest(coordinator_keys=[topic.group]))
 
@@ -208,12 +208,14 @@ def test_states_on_the_way(ask: Run, broker: str, client: RawClient) -> None:
         epoch = beat(client, topic, "second", epoch)
         return False
 
-    # Apache Kafka takes a second before it assigns again.
+    # Apache Kafka waits for a second before it assigns again.
     wait_until(is_reconciling, "the assignment")
     assert listed() == ["Reconciling"]
     assert listed("--state", "reconciling", "--state", "empty") == ["Reconciling"]
     assert listed("--state", "stable") == listed("--state", "assigning") == []
     beat(client, topic, "second", -1)
-    assert state() in ("Assigning", "Reconciling"), "nobody has assigned anything since"
+    assert state() in ("Assigning", "Reconciling"), (
+        "the group is stable before its members have reconciled"
+    )
     beat(client, topic, "first", -1)
     assert listed() == ["Empty"]

@@ -24,7 +24,7 @@ def test_scopes() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":1", "t:", "t:a", "t:3-1", "t:-1", "t:1,,2", "t:0-99999999"])
-def test_what_is_no_scope(text: str) -> None:
+def test_a_malformed_scope_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="topic"):
         parse_scope(text)
 
@@ -76,14 +76,14 @@ def test_a_bad_file_names_the_line(lines: list[str], says: str) -> None:
         (Target(Aim.FILE, offsets={("t", 0): 11, ("t", 1): 99}), [11, 8]),
     ],
 )
-def test_moves_stay_within_what_a_partition_has(target: Target, new: list[int]) -> None:
+def test_moves_stay_within_the_offsets_of_a_partition(target: Target, new: list[int]) -> None:
     moves = plan_moves(target, RANGES, {("t", 0): 15, ("t", 1): 2}, {("t", 0): 14})
     assert [(move.partition, move.current) for move in moves] == [(0, 15), (1, 2)]
     assert [move.new for move in moves] == new
     assert [move.difference for move in moves] == [new[0] - 15, new[1] - 2]
 
 
-def test_what_was_never_committed() -> None:
+def test_partitions_without_a_committed_offset() -> None:
     (first, second) = plan_moves(Target(Aim.EARLIEST), RANGES, {("t", 0): 10}, {})
     assert (first.changes, first.difference) == (False, 0)
     assert (second.changes, second.difference, second.current) == (True, None, None)

@@ -57,7 +57,7 @@ def write(folder: Path, suffix: str, data: bytes) -> Path:
         (f"{NAME}.checkpoint", None),
     ],
 )
-def test_kinds(name: str, kind: str | None) -> None:
+def test_file_kinds(name: str, kind: str | None) -> None:
     assert file_kind(Path(name)) == kind
 
 
@@ -91,7 +91,7 @@ def test_batches_and_records(tmp_path: Path, codec: CompressionType) -> None:
     }
 
 
-def test_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_base64(tmp_path: Path) -> None:
     record = Record(100, STAMP, b"\xff", None, [("h", b"\xfe"), ("n", None)])
     path = write(tmp_path, "log", bytes(build_batch([record], base_offset=100)))
     row = rows(path, deep=True)[1]
@@ -119,7 +119,7 @@ def test_an_empty_segment(tmp_path: Path) -> None:
     assert [row["type"] for row in rows(write(tmp_path, "log", b""))] == ["summary"]
 
 
-def test_damage_is_reported_and_what_follows_is_still_shown(tmp_path: Path) -> None:
+def test_damage_is_reported_and_later_batches_are_shown(tmp_path: Path) -> None:
     data = bytearray(batch(100) + batch(103))
     data[70] ^= 1
     path = write(tmp_path, "log", bytes(data))
@@ -134,7 +134,7 @@ def test_a_torn_tail(tmp_path: Path) -> None:
     assert damage(path) == [f"{len(whole) - 1} bytes at the end are not a complete batch"]
 
 
-def test_offsets_must_rise(tmp_path: Path) -> None:
+def test_offsets_must_increase(tmp_path: Path) -> None:
     assert damage(write(tmp_path, "log", batch(103) + batch(100))) == ["offset 100 follows 105"]
     assert damage(write(tmp_path, "log", batch(7))) == ["offset 7 follows 99"]
 
@@ -149,12 +149,12 @@ def test_offsets_must_rise(tmp_path: Path) -> None:
         )
     ),
 )
-def test_any_bytes_give_rows_and_a_summary(tmp_path: Path, suffix: str, data: bytes) -> None:
+def test_any_bytes_give_a_summary(tmp_path: Path, suffix: str, data: bytes) -> None:
     found = rows(write(tmp_path, suffix, data), deep=True)
     assert found[-1]["type"] == "summary"
 
 
-def test_offset_index_against_its_log(tmp_path: Path) -> None:
+def test_offset_index_is_checked_against_its_log(tmp_path: Path) -> None:
     first, second = batch(100), batch(103)
     write(tmp_path, "log", first + second)
     good = struct.pack(">ii", 5, len(first))

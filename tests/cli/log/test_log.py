@@ -42,14 +42,14 @@ def test_deep_shows_records(run: Run, data: Path) -> None:
     assert '3  2023-11-14T22:13:20.003Z  key "k"  value "value-3"' in outcome.out
 
 
-def test_long_values_are_cut_for_people_only(run: Run, data: Path) -> None:
+def test_long_values_are_shortened_except_in_json(run: Run, data: Path) -> None:
     path = data / "orders-0" / f"{4:020d}.log"
     path.write_bytes(build_batch([Record(4, 0, None, b"x" * 5000, [])], base_offset=4))
     assert "(5,002 characters)" in run("log", "dump", str(path), "--deep").out
     assert "x" * 5000 in run("log", "dump", str(path), "--deep", "--json").out
 
 
-def test_json_is_a_row_a_line(run: Run, data: Path) -> None:
+def test_json_prints_one_row_per_line(run: Run, data: Path) -> None:
     outcome = run("log", "dump", str(data / "orders-0" / f"{0:020d}.log"), "--json", "--deep")
     rows = [json.loads(line) for line in outcome.out.splitlines()]
     assert [row["type"] for row in rows].count("record") == 4
@@ -58,7 +58,7 @@ def test_json_is_a_row_a_line(run: Run, data: Path) -> None:
     assert {json.loads(line)["type"] for line in quiet.out.splitlines()} == {"summary"}
 
 
-def test_quiet_is_a_line_a_file(run: Run, data: Path) -> None:
+def test_quiet_prints_one_line_per_file(run: Run, data: Path) -> None:
     outcome = run("log", "dump", str(data), "--quiet")
     assert len(outcome.out.splitlines()) == 2
 
@@ -75,7 +75,7 @@ def test_damage_has_its_own_exit_code(run: Run, data: Path) -> None:
     assert run("log", "dump", str(data)).code == 0
 
 
-def test_what_cannot_be_dumped(run: Run, data: Path) -> None:
+def test_paths_that_cannot_be_dumped(run: Run, data: Path) -> None:
     assert run("log", "dump", str(data / "nothing")).code == 3
     empty = data / "empty"
     empty.mkdir()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
 
-def test_a_new_project_says_what_to_do_next(run: Run, tmp_path: Path) -> None:
+def test_init_prints_the_next_steps(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     made = run("pipeline", "init", str(folder), "-b", "broker:1")
     assert made.code == 0
@@ -32,20 +32,20 @@ def test_a_new_project_says_what_to_do_next(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])
-def test_where_there_is_no_project(run: Run, tmp_path: Path, command: str) -> None:
+def test_a_folder_without_a_project(run: Run, tmp_path: Path, command: str) -> None:
     failed = run("pipeline", command, str(tmp_path))
     assert failed.code == 3
     assert "millstream pipeline init" in failed.error
 
 
-def test_a_wrong_project_file_is_a_wrong_usage(run: Run, tmp_path: Path) -> None:
+def test_a_wrong_project_file_is_a_usage_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "spark-pipeline.yml").write_text("name: a\n")
     failed = run("pipeline", "run", str(tmp_path))
     assert failed.code == 2
     assert "storage" in failed.error
 
 
-def test_options_that_contradict_each_other(run: Run, tmp_path: Path) -> None:
+def test_contradicting_options_are_usage_errors(run: Run, tmp_path: Path) -> None:
     run("pipeline", "init", str(tmp_path / "shop"))
     both = ("--master", "local[1]", "--remote", "sc://127.0.0.1:1")
     failed = run("pipeline", "run", str(tmp_path / "shop"), *both)
@@ -56,7 +56,7 @@ def test_options_that_contradict_each_other(run: Run, tmp_path: Path) -> None:
     assert "--full-refresh-all" in failed.error
 
 
-def test_without_spark_it_says_what_to_install(
+def test_without_spark_the_error_names_the_package(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
@@ -66,7 +66,7 @@ def test_without_spark_it_says_what_to_install(
 
 
 @pytest.mark.parametrize(("error", "code"), [("UnknownTopic", 3), ("Unavailable", 4), ("", 1)])
-def test_a_run_that_failed_says_why_and_what_became_of_each_flow(
+def test_a_failed_run_prints_its_reason_and_the_state_of_each_flow(
     run: Run,
     broker: str,
     tmp_path: Path,
@@ -92,7 +92,7 @@ def test_a_run_that_failed_says_why_and_what_became_of_each_flow(
     assert [(each["name"], each["state"]) for each in summary["flows"]] == [("orders", "failed")]
 
 
-def test_without_a_broker_spark_is_not_even_started(run: Run, tmp_path: Path) -> None:
+def test_without_a_broker_spark_is_not_started(run: Run, tmp_path: Path) -> None:
     run("pipeline", "init", str(tmp_path / "shop"))
     failed = run("pipeline", "run", str(tmp_path / "shop"), "-b", "127.0.0.1:1,[::1]:1")
     assert failed.code == 4
@@ -100,7 +100,7 @@ def test_without_a_broker_spark_is_not_even_started(run: Run, tmp_path: Path) ->
     assert "starting Spark" not in failed.error
 
 
-def test_where_there_is_no_spark_connect_server(run: Run, tmp_path: Path) -> None:
+def test_an_unreachable_spark_connect_server(run: Run, tmp_path: Path) -> None:
     folder = str(tmp_path / "shop")
     run("pipeline", "init", folder)
     failed = run("pipeline", "validate", folder, "--remote", "sc://127.0.0.1:1/;user_id=me")
@@ -109,7 +109,7 @@ def test_where_there_is_no_spark_connect_server(run: Run, tmp_path: Path) -> Non
     assert run("pipeline", "validate", folder, "--remote", "spark://127.0.0.1:1").code == 2
 
 
-def test_without_java_it_says_what_to_install(
+def test_without_java_the_error_names_the_version(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -122,7 +122,7 @@ def test_without_java_it_says_what_to_install(
     assert "needs Java 17" in failed.error
 
 
-def test_a_flow_is_shown_when_there_is_something_new() -> None:
+def test_a_flow_is_printed_when_it_has_changed() -> None:
     said: list[str] = []
     view = FlowView(said.append)
     flow = FlowProgress("orders", "running")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         ("consume", "t", "--no-follow"),
     ],
 )
-def test_nobody_listens(run: Run, command: tuple[str, ...]) -> None:
+def test_an_unreachable_broker(run: Run, command: tuple[str, ...]) -> None:
     outcome = run(*command, "-b", "127.0.0.1:1")
     assert outcome.code == 4, outcome
     assert outcome.out == ""
@@ -42,7 +42,7 @@ def test_pairs() -> None:
 
 
 @pytest.mark.parametrize("pair", ["", "a", "=1", " =1"])
-def test_bad_pairs(pair: str) -> None:
+def test_a_malformed_pair_is_a_usage_error(pair: str) -> None:
     with pytest.raises(CommandError, match="--config") as caught:
         parse_pairs([pair], "--config")
     assert caught.value.code is ExitCode.USAGE

@@ -25,23 +25,25 @@ def raising(error: BaseException) -> Callable[[], None]:
     return command
 
 
-def test_a_failure_is_a_sentence_and_a_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_prints_a_sentence_and_sets_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = ending(raising(CommandError(ExitCode.NOT_FOUND, "no such thing.")))
     assert code == 3
     assert capsys.readouterr() == ("", "error: no such thing.\n")
 
 
-def test_an_interrupt_has_the_shells_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert ending(raising(KeyboardInterrupt())) == 130
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_bug_is_not_hidden() -> None:
+def test_other_exceptions_are_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(raising(ZeroDivisionError()))()
 
 
-def test_the_result_is_passed_on() -> None:
+def test_the_result_is_returned() -> None:
     assert guarded(lambda: 5)() == 5
 
 
@@ -58,11 +60,11 @@ def test_the_result_is_passed_on() -> None:
         (KafkaError.MSG_SIZE_TOO_LARGE, ExitCode.FAILED),
     ],
 )
-def test_codes_of_the_protocols_errors(error: int, code: ExitCode) -> None:
+def test_exit_codes_of_kafka_errors(error: int, code: ExitCode) -> None:
     assert from_kafka_error(KafkaError(error), "trying", "host:1").code is code
 
 
-def test_sentences() -> None:
+def test_sentences_of_kafka_errors() -> None:
     missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert "topic 'orders' does not exist" in str(from_kafka_error(missing, "x", "h:1", "orders"))
     refused = KafkaError(KafkaError.INVALID_CONFIG, "Broker: retention.ms is wrong.")

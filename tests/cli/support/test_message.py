@@ -33,7 +33,7 @@ def test_a_line_is_a_value() -> None:
     assert line_reader(key=b"k").read(b"")[:2] == (b"k", b"")
 
 
-def test_a_separator_splits_at_its_first_place() -> None:
+def test_a_line_is_split_at_the_first_separator() -> None:
     reader = line_reader(separator=b"::", null=b"NULL")
     assert reader.read(b"k::v::w")[:2] == (b"k", b"v::w")
     assert reader.read(b"::v")[:2] == (b"", b"v")
@@ -80,7 +80,7 @@ def test_json_lines() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_json_message(line: bytes) -> None:
+def test_a_malformed_json_line_is_rejected(line: bytes) -> None:
     with pytest.raises(InputError):
         JsonReader(None, []).read(line)
 
@@ -91,7 +91,7 @@ def test_what_is_no_json_message(line: bytes) -> None:
     st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), maybe_bytes), max_size=3),
     st.none() | st.integers(0, 2**62),
 )
-def test_what_consume_prints_as_json_produce_reads(
+def test_produce_reads_the_json_that_consume_prints(
     key: bytes | None,
     value: bytes | None,
     headers: list[tuple[str, bytes | None]],
@@ -136,7 +136,7 @@ def test_bad_templates(template: str) -> None:
         template_formatter(template, b"", b"")
 
 
-def test_columns_come_in_one_order() -> None:
+def test_columns_have_a_fixed_order() -> None:
     formatter = column_formatter(["key", "offset", "headers"], b"null", b"\n")
     assert formatter(MESSAGE) == b"7\tk\th=1,n=null\tv\n"
     assert column_formatter([], b"null", b"\n")(Message(None, None, [])) == b"null\n"

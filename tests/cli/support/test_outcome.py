@@ -13,14 +13,14 @@ MISSING = CommandError(ExitCode.NOT_FOUND, "there is no b.")
 BROKEN = CommandError(ExitCode.FAILED, "c does not want to.")
 
 
-def test_all_went_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ignored_errors_are_reported_as_results(capsys: pytest.CaptureFixture[str]) -> None:
     report(
         "group", {"a": None, "b": MISSING}, "deleted", {ExitCode.NOT_FOUND: "absent"}, as_json=False
     )
     assert capsys.readouterr() == ("a: deleted\nb: absent\n", "")
 
 
-def test_the_first_failure_decides(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_first_failure_sets_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit) as raised:
         report("group", {"a": None, "b": MISSING, "c": BROKEN}, "deleted", {}, as_json=True)
     assert raised.value.exit_code == ExitCode.NOT_FOUND
@@ -30,7 +30,7 @@ def test_the_first_failure_decides(capsys: pytest.CaptureFixture[str]) -> None:
     assert "c does not want to." in error
 
 
-def test_deleting_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_deletion_must_be_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommandError, match="--yes"):
         confirm_deletion(["a"], "it", "them")
     questions: list[str] = []

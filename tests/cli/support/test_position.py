@@ -26,12 +26,12 @@ NOW = 1_700_000_000_000
         ("2023-11-15T00:13:20+02:00", NOW),
     ],
 )
-def test_moments(text: str, moment: int) -> None:
+def test_times(text: str, moment: int) -> None:
     assert parse_moment(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", ["", "-5m", "10 m", "yesterday", "10y", "2023-13-01"])
-def test_what_is_no_moment(text: str) -> None:
+def test_a_malformed_time_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="is not a time: give a duration"):
         parse_moment(text, NOW)
 
@@ -39,17 +39,19 @@ def test_what_is_no_moment(text: str) -> None:
 @pytest.mark.parametrize(
     ("offset", "start"), [(0, 10), (15, 15), (20, 20), (99, 20), (-1, 19), (-10, 10), (-50, 10)]
 )
-def test_starts(offset: int, start: int) -> None:
+def test_start_offsets(offset: int, start: int) -> None:
     assert start_at(offset, Range(10, 20)) == start
 
 
 @given(st.integers(), st.integers(0, 100), st.integers(0, 100))
-def test_a_start_is_always_one_the_partition_has(offset: int, first: int, length: int) -> None:
+def test_a_start_offset_is_always_within_the_partition(
+    offset: int, first: int, length: int
+) -> None:
     available = Range(first, first + length)
     assert available.start <= start_at(offset, available) <= available.end
 
 
-def test_durations_are_told_from_moments() -> None:
+def test_is_duration_rejects_times() -> None:
     assert is_duration("10m")
     assert not is_duration("1699999999999")
     assert not is_duration("2023-11-14T22:13:20Z")

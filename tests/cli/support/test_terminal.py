@@ -61,7 +61,7 @@ def test_counts() -> None:
     assert counted(12345, "message") == "12,345 messages"
 
 
-def test_tables_in_a_pipe_are_not_folded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_in_a_pipe_are_not_wrapped(capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 500
     print_table(["NAME", "COUNT"], [[long, 5], ["[red]plain[/red]", 12]], right=["COUNT"])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def skewed(broker: str, topic: str) -> str:
-    """400 records, of which three quarters have one key, in partition 1 of 3."""
+    """A topic with 400 records. Three quarters have the same key and are in partition 1."""
     producer = Producer({"bootstrap.servers": broker})
     for number in range(400):
         key = b"\xffhot" if number % 4 else b"cold-%d" % number
@@ -49,7 +49,7 @@ def test_hot_keys_and_partitions_are_found(ask: Run, skewed: str) -> None:
     assert not next_one["hot"]
 
 
-def test_a_person_sees_tables(ask: Run, skewed: str) -> None:
+def test_without_json_it_prints_tables(ask: Run, skewed: str) -> None:
     outcome = ask("topic", "hot", skewed, "--max-records", "100", "--by", "bytes")
     assert outcome.code == 0, outcome
     assert "sample of 10" in outcome.out
@@ -64,7 +64,7 @@ def test_a_window_without_records(ask: Run, skewed: str) -> None:
     assert len(report["partitions"]) == 3
 
 
-def test_a_sample_that_time_cuts_short_says_so(
+def test_a_sample_that_exceeds_its_time_prints_a_note(
     ask: Run, skewed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sample = Reading.sample
@@ -75,13 +75,13 @@ def test_a_sample_that_time_cuts_short_says_so(
     assert "--max-seconds ended before" in outcome.error
 
 
-def test_a_window_that_is_no_time(ask: Run, skewed: str) -> None:
+def test_a_malformed_time_is_a_usage_error(ask: Run, skewed: str) -> None:
     outcome = ask("topic", "hot", skewed, "--since", "never")
     assert outcome.code == 2, outcome
     assert "--since" in outcome.error
 
 
-def test_a_topic_that_is_not_there(ask: Run) -> None:
+def test_a_topic_that_does_not_exist(ask: Run) -> None:
     outcome = ask("topic", "hot", "nope")
     assert outcome.code == 3, outcome
     assert "topic 'nope' does not exist" in outcome.error

@@ -7,7 +7,7 @@ from millstream.cli.support.position import Range
 from millstream.cli.topic.skew import KEY_BYTES_MAX, KeyTally, partition_loads, sample_starts
 
 
-def test_partitions_are_compared_with_an_even_part() -> None:
+def test_partitions_are_compared_with_an_even_share() -> None:
     loads = partition_loads({0: Range(10, 20), 1: Range(0, 80), 2: Range(5, 5), 3: Range(0, 10)})
     assert [(load.partition, load.records, load.share, load.ratio) for load in loads] == [
         (1, 80, 0.8, 3.2),
@@ -19,7 +19,7 @@ def test_partitions_are_compared_with_an_even_part() -> None:
     assert [load.share for load in partition_loads({0: Range(3, 3)})] == [0.0]
 
 
-def test_a_sample_has_of_each_partition_its_part_and_the_newest() -> None:
+def test_a_sample_has_the_newest_records_of_each_partition_in_proportion() -> None:
     ranges = {0: Range(100, 1100), 1: Range(0, 9000), 2: Range(7, 7), 3: Range(0, 1)}
     assert sample_starts(ranges, 20_000) == {0: 100, 1: 0, 2: 7, 3: 0}
     starts = sample_starts(ranges, 1000)
@@ -31,7 +31,7 @@ def message(key: bytes | None, partition: int = 0, value: bytes = b"") -> Messag
     return Message(key, value, [], partition=partition)
 
 
-def test_keys_are_counted_among_all_records() -> None:
+def test_shares_of_keys_are_of_all_records() -> None:
     tally = KeyTally(10, by_bytes=False)
     for number in range(8):
         tally.add(message(b"hot", number % 2))
@@ -44,7 +44,7 @@ def test_keys_are_counted_among_all_records() -> None:
     assert tally.keyless_share == pytest.approx(0.1)
 
 
-def test_by_bytes_a_large_value_counts_for_more() -> None:
+def test_by_bytes_counts_sizes() -> None:
     tally = KeyTally(10, by_bytes=True)
     tally.add(message(b"large", value=b"x" * 85))
     for _ in range(2):
@@ -52,7 +52,7 @@ def test_by_bytes_a_large_value_counts_for_more() -> None:
     assert tally.top(1) == [(b"large", 0.9, 0.9, [0])]
 
 
-def test_memory_is_bounded_by_its_capacity() -> None:
+def test_capacity_bounds_memory() -> None:
     tally = KeyTally(50, by_bytes=False)
     for number in range(5000):
         tally.add(message(b"%d" % number, number % 7))
@@ -66,7 +66,7 @@ def test_memory_is_bounded_by_its_capacity() -> None:
     assert len(tally._partitions) <= 100
 
 
-def test_long_keys_are_cut_and_still_told_apart() -> None:
+def test_long_keys_are_shortened_and_stay_distinct() -> None:
     tally = KeyTally(10, by_bytes=False)
     for last in (b"a", b"b", b"b"):
         tally.add(message(b"k" * 10_000 + last))

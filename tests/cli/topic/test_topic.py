@@ -32,7 +32,7 @@ def test_list_as_json_by_pattern(ask: Run, topic: str) -> None:
     assert json.loads(ask("topic", "list", "no-such-*", "--json").out) == []
 
 
-def test_creating_twice(ask: Run, topic: str) -> None:
+def test_create_a_topic_that_exists(ask: Run, topic: str) -> None:
     again = ask("topic", "create", topic)
     assert again.code == 5, again
     assert topic in again.error
@@ -58,7 +58,7 @@ def test_dry_run_creates_nothing(ask: Run, topic: str) -> None:
 
 
 @pytest.mark.parametrize("config", ["retention.ms=soon", "no.such.config=1"])
-def test_a_bad_config_is_refused_by_name(ask: Run, topic: str, config: str) -> None:
+def test_a_bad_config_is_named_in_the_error(ask: Run, topic: str, config: str) -> None:
     for command in (("create", f"{topic}-x", "-p", "1"), ("alter", topic)):
         outcome = ask("topic", *command, "-c", config)
         assert outcome.code == 1, outcome
@@ -112,7 +112,7 @@ def test_delete(ask: Run, topic: str) -> None:
 @pytest.mark.parametrize(
     "command", [("describe", "nope"), ("alter", "nope", "-p", "9"), ("delete", "nope", "--yes")]
 )
-def test_a_topic_that_is_not_there(ask: Run, command: tuple[str, ...]) -> None:
+def test_a_topic_that_does_not_exist(ask: Run, command: tuple[str, ...]) -> None:
     outcome = ask("topic", *command)
     assert outcome.code == 3, outcome
     assert "topic 'nope' does not exist" in outcome.error

@@ -36,14 +36,14 @@ def client(broker: str) -> Iterator[RawClient]:
 
 @pytest.fixture
 def producer(client: RawClient, topic: str) -> RawProducer:
-    """In a transaction that wrote one value into partition 0 of the topic."""
+    """A producer with an open transaction that has one value in partition 0 of the topic."""
     made = RawProducer(client, f"txn-{os.getpid()}-{next(_numbers)}")
     made.init()
     assert made.produce(topic, b"value") == 0
     return made
 
 
-def test_ids_are_listed_by_what_is_asked(ask: Run, producer: RawProducer) -> None:
+def test_list_with_filters(ask: Run, producer: RawProducer) -> None:
     name = producer.transactional_id
     shown = ask("txn", "list")
     assert shown.code == 0
@@ -64,7 +64,7 @@ def test_ids_are_listed_by_what_is_asked(ask: Run, producer: RawProducer) -> Non
     assert "No transactions match" in ask("txn", "list", "--pattern", "nobody").error
 
 
-def test_an_id_is_described(ask: Run, producer: RawProducer, topic: str) -> None:
+def test_describe(ask: Run, producer: RawProducer, topic: str) -> None:
     shown = ask("txn", "describe", producer.transactional_id)
     assert shown.code == 0
     assert f"{topic}-0" in shown.out
@@ -93,7 +93,7 @@ def test_aborting_an_id_fences_its_producer(
 def test_a_hanging_transaction_is_found_and_aborted(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only a broker that does not ask coordinators can be made to have one."""
+    """The broker runs without verification, which otherwise prevents hanging transactions."""
     settings = {"transaction.partition.verification.enable": False}
     with (
         BrokerProcess(tmp_path, settings) as broker,
@@ -115,7 +115,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
         assert found["producer_id"] == producer.producer_id
         assert "START OFFSET" in run(*find).out
         assert json.loads(run(*find, "--topic", "u", "--json").out) == []
-        # By default only what is older than any transaction may be.
+        # By default a transaction must be idle for longer than the maximum timeout.
         assert "No transaction hangs" in run("txn", "list", "--hanging").error
         assert committed_values(client, "t", 1) == []
         assert run("txn", "abort", "--hanging", "--idle-minutes", "0").code == 2
@@ -133,13 +133,13 @@ def test_a_wrong_security_setting_is_named(ask: Run) -> None:
     assert "sasl.mechanism must be one of PLAIN" in rejected.error
 
 
-def test_nobody_listens(run: Run) -> None:
+def test_an_unreachable_broker(run: Run) -> None:
     refused = run("txn", "list", "-b", "127.0.0.1:1")
     assert refused.code == 4
     assert "no response from 127.0.0.1:1" in refused.error
 
 
-def test_a_prepared_transaction_says_that_it_stays(
+def test_describe_says_that_a_prepared_transaction_stays_open(
     ask: Run, client: RawClient, producer: RawProducer
 ) -> None:
     request = InitProducerIdRequest(
