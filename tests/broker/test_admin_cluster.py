@@ -152,7 +152,7 @@ def test_a_live_broker_is_out_until_it_is_started_again(
     )
     wait_until(lambda: set(leaders(asked)) <= set(others), "the others to lead")
     wait_until(
-        lambda: "was unregistered: it serves nobody" in cluster[removed].log_text(),
+        lambda: "was unregistered: it serves no requests" in cluster[removed].log_text(),
         "the broker to notice",
     )
     # The broker is alive, knows the others, and leads no partition.

@@ -83,7 +83,7 @@ async def _followers_rest(world: World) -> object:
     await asyncio.sleep(1)
     (fetcher,) = world.services(2).replicator._pool._fetchers.values()
     # The backoff grows with consecutive failures, up to the setting.
-    return fetcher._rest_s(10)
+    return fetcher._pause_s(10)
 
 
 @broker_effect("replica.socket.timeout.ms", 2000, 10**6)
