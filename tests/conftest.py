@@ -18,6 +18,7 @@ if str(_TESTS) not in sys.path:
     sys.path.append(str(_TESTS))
 
 from harness.services import postgres, redis_address  # noqa: E402 -- can be imported now
+from millstream.process import port  # noqa: E402 -- after the path of the harness
 
 pytest_plugins = ["harness.quarantine", "harness.duration"]
 __all__ = ["postgres", "redis_address"]
@@ -32,6 +33,16 @@ _TOGETHER = ("client", "conformance", "spark", "transactions_clients")
 _ON_THREE = "three brokers"
 #: Long tests that share nothing.
 _APART = ("crash", "settings", "sim/test_seeds.py")
+
+
+#: Workers of one run, at most: each chooses ports from a part of its own.
+_WORKERS_MAX = 16
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker: dict[str, str] = getattr(config, "workerinput", {})
+    number = int(worker.get("workerid", "gw0").removeprefix("gw")) % _WORKERS_MAX
+    port.available = port.PORTS[number::_WORKERS_MAX]
 
 
 @pytest.hookimpl(tryfirst=True)
