@@ -57,3 +57,10 @@ def test_without_records_nothing_moves() -> None:
     sorted_items = items()
     duration.sort(sorted_items, {})
     assert [item.nodeid for item in sorted_items] == ["short", "long", "unknown", "long too"]
+
+
+def test_tests_of_a_file_without_a_group_stay_together() -> None:
+    sorted_items: list[Any] = [Item(f"{file}::{test}", None) for file in "ab" for test in "xyz"]
+    duration.sort(sorted_items, {"a::x": 1.0, "b::y": 9.0, "b::z": 2.0})
+    names = [item.nodeid for item in sorted_items]
+    assert names == ["b::x", "b::y", "b::z", "a::x", "a::y", "a::z"]

@@ -85,6 +85,21 @@ def group_of_item(item: pytest.Item) -> str:
 
 
 def sort(items: list[pytest.Item], seconds: dict[str, float]) -> None:
-    """Sort tests in place: groups that take longest first, tests of a group as they were."""
-    known = bool(seconds)
-    items.sort(key=lambda item: -seconds.get(group_of_item(item), UNKNOWN_S if known else 0.0))
+    """Sort tests in place: groups that take longest first, tests of a group as they were.
+
+    Tests without a group have the rank of the longest of them in their file, so that a file's tests
+    stay together: they share fixtures."""
+    files: dict[str, float] = {}
+    for name, value in seconds.items():
+        file, separator, _ = name.partition("::")
+        if separator:
+            files[file] = max(value, files.get(file, 0.0))
+    unknown_s = UNKNOWN_S if seconds else 0.0
+
+    def rank(item: pytest.Item) -> float:
+        group = group_of_item(item)
+        if group == item.nodeid:
+            return -files.get(group.partition("::")[0], unknown_s)
+        return -seconds.get(group, unknown_s)
+
+    items.sort(key=rank)
