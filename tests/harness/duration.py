@@ -80,8 +80,10 @@ def group_of_report(nodeid: str) -> str:
 
 
 def group_of_item(item: pytest.Item) -> str:
+    """Return the group of a test that has one."""
     marker = item.get_closest_marker("xdist_group")
-    return item.nodeid if marker is None else str(marker.args[0])
+    assert marker is not None
+    return str(marker.args[0])
 
 
 def sort(items: list[pytest.Item], seconds: dict[str, float]) -> None:
@@ -97,9 +99,8 @@ def sort(items: list[pytest.Item], seconds: dict[str, float]) -> None:
     unknown_s = UNKNOWN_S if seconds else 0.0
 
     def rank(item: pytest.Item) -> float:
-        group = group_of_item(item)
-        if group == item.nodeid:
-            return -files.get(group.partition("::")[0], unknown_s)
-        return -seconds.get(group, unknown_s)
+        if item.get_closest_marker("xdist_group") is None:
+            return -files.get(item.nodeid.partition("::")[0], unknown_s)
+        return -seconds.get(group_of_item(item), unknown_s)
 
     items.sort(key=rank)
