@@ -132,7 +132,7 @@ class LogModel:
     def _record(self, transaction: Transaction, outcome: Outcome, end_ns: int | None) -> None:
         steps: list[Step] = list(transaction.steps)
         if end_ns is None:
-            # A process that dies has recorded only what it was about to send.
+            # A dying process records the records that it was about to send, and no outcome.
             sends = [step for step in steps if isinstance(step, Send)]
             steps = [Send(send.partition, send.value) for send in sends]
         self.history.append(

@@ -78,7 +78,7 @@ def _describe(
     for broker, revision in zip(brokers, seen, strict=True):
         state = ReplicaState(replica_id=broker.node_id, log_end_offset=revision)
         if broker.node_id == controller:
-            # The controller's decisions are based on the store, not on what it has watched so far.
+            # The controller decides from the store's present state. Its image may be older.
             state.log_end_offset = latest
             state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
             partition.current_voters.append(state)

@@ -1,4 +1,4 @@
-"""The worker's settings, and what follows an attempt. Pure.
+"""The worker's settings, and the next step after each attempt: done, retry or dead letter. Pure.
 
 returned, ack()                       done
 nack(), exception, deadline passed    retry: in place where the order of its key is kept, else
