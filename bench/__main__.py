@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from bench import api_versions, cluster_rows, rows
-from bench.brokers import BROKERS, JARS, REPOSITORY, Target
+from bench.brokers import BROKERS, JARS, REPOSITORY, Baseline, Kafka, Millstream, Target
 from bench.case import FULL, QUICK, Case, Plan, Section, Suite
 from bench.report import Report
 
@@ -45,7 +45,14 @@ def parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--list", action="store_true", help="print the names of all cases and exit")
     parser.add_argument(
-        "--brokers", default="kafka,millstream", help="brokers to measure, in order"
+        "--brokers",
+        help="brokers to measure, in order (default: kafka,millstream, or baseline,millstream)",
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare with Millstream of this checkout, which has a .venv, instead of Kafka",
     )
     parser.add_argument("--out", type=Path, help="JSON file (default: a new one in bench/results)")
     parser.add_argument("--serve", choices=BROKERS, help="only run this broker until interrupted")
@@ -107,7 +114,8 @@ def run_section(suite: Suite, section: Section, broker: Target, plan: Plan, repo
 
 
 def measure(options: argparse.Namespace) -> int:
-    names = options.brokers.split(",")
+    base = Kafka.name if options.baseline is None else Baseline.name
+    names = (options.brokers or f"{base},{Millstream.name}").split(",")
     repeats = options.repeats or (1 if options.quick else 3)
     plan = QUICK if options.quick else FULL
     suite = chosen_suite(options.cluster)
@@ -158,6 +166,8 @@ def main() -> int:
         for section in chosen_sections(chosen_suite(options.cluster), options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)
         return 0
+    if options.baseline is not None:
+        Baseline.python = str(options.baseline.resolve() / ".venv" / "bin" / "python")
     subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)
     if not JARS.is_dir():
         console.print("Apache Kafka's jars are missing; .cache/tools.json has the reason")

@@ -223,7 +223,21 @@ class Millstream(Broker):
         return self.server.http_port
 
 
+class Baseline(Millstream):
+    """Millstream of another checkout, one node, default settings."""
+
+    name = "baseline"
+    #: The Python of the other checkout's virtual environment; `--baseline` sets it.
+    python = ""
+
+    def __init__(self, port: int = 0) -> None:
+        super().__init__(port)
+        assert isinstance(self.server, BrokerServer)
+        self.server.python = self.python
+
+
 BROKERS: dict[str, type[Kafka | Millstream]] = {
     Kafka.name: Kafka,
     Millstream.name: Millstream,
+    Baseline.name: Baseline,
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.brokers import (
     START_SECONDS_MAX,
     STOP_SECONDS_MAX,
+    Baseline,
     KafkaServer,
     Usage,
     new_folder,
@@ -132,6 +133,18 @@ class MillstreamCluster(Cluster):
         super().__init__(folder, etcd, nodes)
 
 
+class BaselineCluster(MillstreamCluster):
+    """A cluster of brokers of another checkout."""
+
+    name = "baseline"
+
+    def __init__(self) -> None:
+        super().__init__()
+        for node in self.nodes.values():
+            assert isinstance(node, BrokerServer)
+            node.python = Baseline.python
+
+
 class KafkaCluster(Cluster):
     name = "kafka"
 
@@ -164,4 +177,5 @@ def _kafka_server(name: str, folder: Path) -> KafkaServer:
 CLUSTERS: dict[str, type[MillstreamCluster | KafkaCluster]] = {
     KafkaCluster.name: KafkaCluster,
     MillstreamCluster.name: MillstreamCluster,
+    BaselineCluster.name: BaselineCluster,
 }

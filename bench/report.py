@@ -1,6 +1,7 @@
 """Turns the figures of all repeats into ratios, a table and a JSON file.
 
-A ratio is Millstream's figure divided by Kafka's in the same repeat. Its spread is the smallest and
+A ratio is Millstream's figure divided by that of the base in the same repeat. The base is Apache
+Kafka, or Millstream of another checkout. Its spread is the smallest and
 largest ratio over the repeats. Whether more or less than 1 is better depends on the row.
 """
 
@@ -22,8 +23,9 @@ from rich.table import Table
 from bench.brokers import LOG_MODE
 from bench.case import Bar, Figure
 
-BASE = "kafka"
 OURS = "millstream"
+#: The titles of the possible bases, by their names. The first one that was measured is the base.
+BASES = {"baseline": "another checkout", "kafka": "Apache Kafka"}
 
 
 @dataclass(slots=True)
@@ -31,10 +33,11 @@ class Row:
     name: str
     unit: str
     higher_is_better: bool
+    base: str
     values: dict[str, list[float]] = field(default_factory=dict)
 
     def ratios(self) -> list[float]:
-        pairs = zip(self.values.get(OURS, ()), self.values.get(BASE, ()), strict=False)
+        pairs = zip(self.values.get(OURS, ()), self.values.get(self.base, ()), strict=False)
         return [ours / base for ours, base in pairs if base]
 
     def standing(self, bar: Bar) -> float | None:
@@ -60,21 +63,23 @@ class Report:
     def __init__(self, settings: dict[str, Any], bars: Sequence[Bar] = ()) -> None:
         self._settings = settings
         self._bars = bars
+        brokers = settings["brokers"]
+        self._base = next((name for name in BASES if name in brokers), "kafka")
         self._rows: dict[tuple[str, str], Row] = {}
         self.failures: list[str] = []
 
     def add(self, broker: str, figures: list[Figure]) -> None:
         for name, value, unit, higher_is_better in figures:
-            row = self._rows.setdefault((name, unit), Row(name, unit, higher_is_better))
+            row = self._rows.setdefault((name, unit), Row(name, unit, higher_is_better, self._base))
             row.values.setdefault(broker, []).append(value)
 
     def table(self) -> Table:
         table = Table(
-            title="Millstream compared with Apache Kafka", caption=f"Log mode: {LOG_MODE}."
+            title=f"Millstream compared with {BASES[self._base]}", caption=f"Log mode: {LOG_MODE}."
         )
         table.add_column("row", min_width=60)
         table.add_column("unit")
-        for column in (BASE, OURS, "ratio", "spread"):
+        for column in (self._base, OURS, "ratio", "spread"):
             table.add_column(column, justify="right", no_wrap=True)
         for row in self._rows.values():
             table.add_row(row.name, row.unit, *self._cells(row))
@@ -84,7 +89,7 @@ class Report:
     def _cells(row: Row) -> list[str]:
         medians = [
             f"{statistics.median(row.values[name]):,.4g}" if name in row.values else "-"
-            for name in (BASE, OURS)
+            for name in (row.base, OURS)
         ]
         ratios = row.ratios()
         if not ratios:
@@ -96,7 +101,8 @@ class Report:
     def print(self, console: Console) -> None:
         console.print(self.table())
         console.print(
-            "A ratio is Millstream / Kafka, the median over repeats; green is better than Kafka."
+            f"A ratio is {OURS} / {self._base}, the median over repeats; "
+            f"green is better than {self._base}."
         )
         for bar in self.judged():
             colour = "green" if bar["met"] else "red"

@@ -40,6 +40,8 @@ class BrokerServer(ServerProcess):
         self.data = folder / name
         self.host, self.port, self.http_port = endpoints
         self.settings = dict(settings)
+        #: The Python that runs the broker: another one has another version of Millstream.
+        self.python = sys.executable
 
     @property
     def bootstrap(self) -> str:
@@ -50,7 +52,7 @@ class BrokerServer(ServerProcess):
         return f"http://{self.host}:{self.http_port}"
 
     def command(self) -> Sequence[str]:
-        command = [sys.executable, "-m", "millstream.cli.main", "serve", "--data", str(self.data)]
+        command = [self.python, "-m", "millstream.cli.main", "serve", "--data", str(self.data)]
         command += ["--listen", self.bootstrap, "--http", f"{self.host}:{self.http_port}"]
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
