@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 TYPES := $(wildcard src/millstream/*/*.pxd src/millstream/*/*/*.pxd)
 KERNELS := $(TYPES) $(TYPES:.pxd=.py)
+COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 # Bytecode is kept, also where the environment says otherwise: every worker of the tests, and every
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -65,11 +66,10 @@ wheel: $(VENV)/.dev ## build dist/*.whl
 	$(BIN)/python -m build --wheel --no-isolation
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --extra build pyproject.toml -o requirements/runtime.txt
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-		--no-header --extra build --extra test --extra dev \
-		--extra spark --extra delta --extra iceberg pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --group build --group test --group lint --group docs \
+		--all-extras pyproject.toml -o requirements/dev.txt
+	$(COMPILE) --constraints requirements/dev.txt --group build pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --constraints requirements/dev.txt --group bench pyproject.toml -o requirements/bench.txt
 
 clean: ## remove what was built and downloaded (not your data)
 	rm -rf $(VENV) .cache build dist src/*.egg-info
