@@ -61,15 +61,17 @@ class BrokerHome:
         self.store = MemoryStore(SystemClock())
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[tuple[Runtime, Catalog]]:
-        """Make a new runtime and catalog; close them, and what was started, at the end."""
+    async def open(self, *, is_alone: bool = False) -> AsyncIterator[tuple[Runtime, Catalog]]:
+        """Make a new runtime and catalog; close them, and what was started, at the end.
+
+        With `is_alone`, the runtime is that of a broker whose metadata store is embedded."""
         connection = self.store.connect()
         environment = Environment(
             SystemClock(),
             UnsyncedDisk(),
             SystemNetwork(),
             random.Random(7),
-            connection,
+            None if is_alone else connection,
             has_threads=False,
         )
         failures = CallbackFailures()
