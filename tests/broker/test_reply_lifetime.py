@@ -67,16 +67,16 @@ def topic(brokers: ServerSet) -> str:
 
 
 #: Objects left by earlier tests in this process, which are not counted.
-_strangers: list[object] = []
+_earlier: list[object] = []
 
 
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
-    _strangers[:] = [each for each in gc.get_objects() if type(each) in (*KINDS, FileHandle)]
+    _earlier[:] = [each for each in gc.get_objects() if type(each) in (*KINDS, FileHandle)]
     yield
-    _strangers.clear()
+    _earlier.clear()
     gc.enable()
 
 
@@ -85,10 +85,10 @@ def living(brokers: ServerSet) -> Counter[str]:
 
     def look() -> Counter[str]:
         found = Counter[str]()
-        strangers = set(map(id, _strangers))
+        earlier = set(map(id, _earlier))
         for each in gc.get_objects():
             kind = type(each)
-            if id(each) in strangers:
+            if id(each) in earlier:
                 continue
             if kind in KINDS:
                 found[kind.__name__] += 1

@@ -116,8 +116,8 @@ def reorder(cluster: ProcessCluster, topic: str, replicas: list[int]) -> None:
     row = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=replicas)
     wanted = AlterPartitionReassignmentsRequest.Topic(name=topic, partitions=[row])
     with RawClient(cluster[1].host, cluster[1].port) as client:
-        answer = client.call(AlterPartitionReassignmentsRequest(topics=[wanted]))
-    assert [row.error_code for row in answer.responses[0].partitions] == [0]
+        response = client.call(AlterPartitionReassignmentsRequest(topics=[wanted]))
+    assert [row.error_code for row in response.responses[0].partitions] == [0]
 
 
 def metadata_of(cluster: ProcessCluster) -> Any:

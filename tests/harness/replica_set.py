@@ -354,8 +354,8 @@ class ReplicaSet:
         self, topic: str, *values: bytes, **options: Any
     ) -> ProduceResponse.Topic.Partition:
         """Return the row of the response."""
-        answer = await (await self.send(topic, *values, **options))
-        return answer.responses[0].partition_responses[0]
+        response = await (await self.send(topic, *values, **options))
+        return response.responses[0].partition_responses[0]
 
     async def fetch(
         self, topic: str, offset: int, *, at: int, rack: str = "", **options: Any
@@ -363,8 +363,8 @@ class ReplicaSet:
         """Fetch as a consumer from any broker, and return the row of the response."""
         request = fetch_request([(topic, 0, offset)], rack_id=rack, **options)
         peer = await self.peer(at, "consumer")
-        answer = await peer.call(request, 12, FetchResponse, 5.0)
-        return answer.responses[0].partitions[0]
+        response = await peer.call(request, 12, FetchResponse, 5.0)
+        return response.responses[0].partitions[0]
 
     async def delete_records(
         self, topic: str, offset: int, *, timeout_ms: int = 10_000
@@ -374,8 +374,8 @@ class ReplicaSet:
         row = DeleteRecordsRequest.Topic(name=topic, partitions=[wanted])
         request = DeleteRecordsRequest(topics=[row], timeout_ms=timeout_ms)
         peer = await self.peer(self.record(topic).leader, "admin")
-        answer = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
-        return answer.topics[0].partitions[0]
+        response = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
+        return response.topics[0].partitions[0]
 
     # Logs
 

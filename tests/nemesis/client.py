@@ -48,10 +48,10 @@ class Client(threading.Thread):
     def __init__(self, name: str, evidence: Evidence) -> None:
         super().__init__(name=name, daemon=True)
         self.evidence = evidence
-        self.told = threading.Event()
+        self.stopping = threading.Event()
 
     def stop(self) -> None:
-        self.told.set()
+        self.stopping.set()
 
     def run(self) -> None:
         try:
@@ -103,12 +103,12 @@ class Writer(Client):
 
     def work(self) -> None:
         number = 0
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             if self._unsent < _UNSENT_MAX:
                 self._send(number)
                 number += 1
             self._producer.poll(0)
-            self.told.wait(self._pause_s)
+            self.stopping.wait(self._pause_s)
         left = self._producer.flush(FLUSH_S_MAX)
         if left:
             self.evidence.violations.append(
@@ -194,7 +194,7 @@ class Member(Client):
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
         committed_at = time.monotonic()
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             message = self._consumer.poll(0.2)
             if message is not None and message.error():
                 self.saw(message.error())
@@ -270,7 +270,7 @@ class Observer(Client):
         self._consumer = Consumer({**COMMON, "bootstrap.servers": bootstrap, "group.id": group})
 
     def work(self) -> None:
-        while not self.told.wait(_OBSERVE_EVERY_S):
+        while not self.stopping.wait(_OBSERVE_EVERY_S):
             self.look()
         self._consumer.close()
 

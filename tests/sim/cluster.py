@@ -18,7 +18,7 @@ from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server
 from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store.memory import MemoryStore
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from sim.clock import SimClock
 from sim.disk import SimDisk, Volume
 from sim.loop import Process, VirtualLoop
@@ -173,7 +173,7 @@ class Machine:
             if self._is_stopping:
                 return
             cluster.loop.note(f"{process.name} failed: {reason}")
-            if not isinstance(reason, StoreError | InjectedError):
+            if not isinstance(reason, MetadataStoreError | InjectedError):
                 cluster.loop.errors.append(f"{process.name} gave up: {reason!r}")
         cluster.loop.call_soon(self._exit, process, context=cluster.loop.outside)
 

@@ -230,7 +230,7 @@ class SimNetwork:
         is_accepted = listener is not None and listener.is_accepting
         await wire.passage(host, self._host)
         if not is_accepted or listener is None or listener.process.is_dead:
-            raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(111, f"no listener at {host}:{port}")
         near = SimTransport(wire, self._host, host, self._process, port)
         far = SimTransport(wire, host, self._host, listener.process)
         near.peer, far.peer = far, near

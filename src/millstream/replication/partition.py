@@ -235,7 +235,7 @@ class Partition:
             )
 
     def _reset_durable_offset(self) -> None:
-        """Set the durable offset from the log as it is now."""
+        """Set the durable offset from the log's present state."""
         log = self.log
         self.durable_offset = log.log_end_offset
         if self._flushes_before_ack and log.recovery_point < log.log_end_offset:

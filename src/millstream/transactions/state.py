@@ -126,7 +126,7 @@ class PreparedTransaction(NamedTuple):
 InitResult: TypeAlias = ProducerIdAndEpoch | PreparedTransaction | ErrorCode
 
 
-class Transaction:
+class TransactionMetadata:
     """The state of one transactional id."""
 
     __slots__ = (

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from harness.broker_home import NODE_ID, BrokerHome, create_topic, record_of, registered, run
-from harness.reply_receiver import Kept
-from millstream.broker.context import Context, Peer, Services
+from harness.reply_receiver import RecordedReplies
+from millstream.broker.context import ConnectedClient, Context, Services
 from millstream.broker.lifecycle.metadata_update import MetadataUpdates
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
@@ -167,9 +167,9 @@ def test_settings_that_are_not_valid_change_nothing(
 
 def pushed_metrics(services: Services) -> list[str]:
     """Return the names that a client which connects now is asked to push."""
-    telemetry, receiver = services.telemetry, Kept()
+    telemetry, receiver = services.telemetry, RecordedReplies()
     assert telemetry is not None
-    context = Context(services, "PLAINTEXT", 0, "client", Peer("host", 1), 0.0, receiver)
+    context = Context(services, "PLAINTEXT", 0, "client", ConnectedClient("host", 1), 0.0, receiver)
     _, instance = telemetry.get(bytes(16), context)
     return list(instance.plan.metrics)
 

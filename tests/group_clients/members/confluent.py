@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+from reporting import HOLD_POLL_SECONDS, POLL_SECONDS, EventReporter, Orders
 
 
 def settings_of(orders: Orders) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def place_of(message: Message) -> tuple[int, int]:
 class Member:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._told = Told()
+        self._reporter = EventReporter()
         self._consumer = Consumer(settings_of(orders))
         #: Records since the last commit, and the offsets to commit. A rejected commit is retried
         #: while the member owns the partition.
@@ -49,7 +49,7 @@ class Member:
     def run(self) -> None:
         self._consumer.subscribe(
             [self._orders.topic],
-            on_assign=lambda _, places: self._told.assigned(each.partition for each in places),
+            on_assign=lambda _, places: self._reporter.assigned(each.partition for each in places),
             on_revoke=self._revoke,
             on_lost=self._lose,
         )
@@ -72,7 +72,7 @@ class Member:
             self._process(message)
 
     def _process(self, message: Message) -> None:
-        self._told.processed(*place_of(message), message.value())
+        self._reporter.processed(*place_of(message), message.value())
 
     def _finish(self) -> None:
         """Process and commit the records, in the order that the options say."""
@@ -91,35 +91,35 @@ class Member:
 
     def _hold(self) -> None:
         if self._orders.is_held:
-            self._told.holding()
+            self._reporter.holding()
             while self._orders.is_held:
                 time.sleep(HOLD_POLL_SECONDS)
 
     def _commit(self) -> bool:
-        self._told.committing(self._uncommitted)
+        self._reporter.committing(self._uncommitted)
         topic = self._orders.topic
         places = [TopicPartition(topic, *place) for place in self._uncommitted.items()]
         try:
-            answers = self._consumer.commit(offsets=places, asynchronous=False)
+            responses = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            self._told.refused(error)
+            self._reporter.refused(error)
             return False
-        failures = [str(each.error) for each in answers or () if each.error is not None]
+        failures = [str(each.error) for each in responses or () if each.error is not None]
         if failures:
-            self._told.refused(failures)
+            self._reporter.refused(failures)
             return False
-        self._told.committed()
+        self._reporter.committed()
         self._uncommitted.clear()
         return True
 
     def _revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
         self._finish()
         self._give_up(places)
-        self._told.revoked(each.partition for each in places)
+        self._reporter.revoked(each.partition for each in places)
 
     def _lose(self, _: Consumer, places: list[TopicPartition]) -> None:
         self._give_up(places)
-        self._told.lost(each.partition for each in places)
+        self._reporter.lost(each.partition for each in places)
 
     def _give_up(self, places: list[TopicPartition]) -> None:
         gone = {each.partition for each in places}

@@ -22,7 +22,7 @@ class Log:
             cache.assign(epoch, offset)
         return cache
 
-    def answer(self, leader_epoch: int, last_epoch: int, offset: int) -> EpochEnd | None:
+    def response(self, leader_epoch: int, last_epoch: int, offset: int) -> EpochEnd | None:
         """Return where the logs diverge, as a leader with this log would; None if they do not."""
         epochs = self.epochs
         epochs.assign(leader_epoch, len(self.records))
@@ -36,7 +36,7 @@ def follow(follower: Log, leader: Log, leader_epoch: int) -> int:
     """Truncate the follower until the logs do not diverge; return the number of rounds."""
     rounds = 0
     while follower.records:
-        said = leader.answer(leader_epoch, follower.records[-1][0], len(follower.records))
+        said = leader.response(leader_epoch, follower.records[-1][0], len(follower.records))
         if said is None:
             break
         offset = truncation_offset(follower.epochs, len(follower.records), said)

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import GROUP, TRANSACTION, ClusterClient, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import GROUP, TRANSACTION, ClusterClient
 from millstream.records.batch import iterate_batches
 from millstream.records.builder import build_batch
 from millstream.records.crc import Buffer

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_PRODUCER_ID
+from millstream.model.topic import TopicPartition
 from millstream.protocol.broker_connection import BrokerConnection
-from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, ClusterClient, TopicPartition
+from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, ClusterClient
 from millstream.spark.error import ConnectionLost
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -38,8 +38,8 @@ def run(spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path) ->
     """Archive the topic into `tmp_path`."""
 
     def run(**options: object) -> Report:
-        told = {"settings": NOW, "bootstrap_servers": broker.bootstrap_servers, "spark": spark}
-        return archive([topic], tmp_path, **(told | options))  # type: ignore[arg-type]
+        defaults = {"settings": NOW, "bootstrap_servers": broker.bootstrap_servers, "spark": spark}
+        return archive([topic], tmp_path, **(defaults | options))  # type: ignore[arg-type]
 
     return run
 

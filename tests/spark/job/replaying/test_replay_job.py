@@ -46,12 +46,12 @@ def run(
     spark: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> Replay:
     def run(settings: ReplayOptions, **options: object) -> Report:
-        told = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
+        defaults = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
         return replay(
             *topics,
             state=tmp_path / "state",
             settings=settings,
-            **(told | options),  # type: ignore[arg-type]
+            **(defaults | options),  # type: ignore[arg-type]
         )
 
     return run
