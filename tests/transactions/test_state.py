@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import (

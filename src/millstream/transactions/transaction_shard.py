@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.coordination.shard import (
     CoordinatorShard,
@@ -21,6 +20,7 @@ from millstream.coordination.shard import (
     ShardReplay,
     ShardState,
 )
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind
