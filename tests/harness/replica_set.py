@@ -51,7 +51,8 @@ from millstream.model.error import BrokerError
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.peer import Peer
 from millstream.replication.replicas import Replicas
 from millstream.replication.replicator import Replicator

@@ -32,7 +32,8 @@ from millstream.replication.leader.follower_session import (
     RequestLimits,
 )
 from millstream.replication.leader.isr_change import IsrChanges
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.peer import Peer
 from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats

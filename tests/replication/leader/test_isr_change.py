@@ -31,7 +31,8 @@ from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr import LeaderView
 from millstream.replication.leader.isr_change import IsrChanges
 from millstream.replication.leader.leadership import Leadership
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.stats import ReplicationStats
 
 RECORD = PartitionRecord(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,))
