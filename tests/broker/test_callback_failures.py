@@ -125,7 +125,7 @@ async def leadership(path: Path, patch: Patch) -> CallbackFailures:
     replicas = home.open_replicas()
     both = [replicas.find(name, 0) for name, _, _ in TOPICS]
     patch.setattr(PartitionLog, "assign_epoch", Once(lambda *_: None))
-    home.follow_replicas(picture(*TOPICS, leader=1, isr=(1, 2), epoch=1))
+    home.apply_image(picture(*TOPICS, leader=1, isr=(1, 2), epoch=1))
     assert sorted(each.is_leader for each in both) == [False, True]
     await until(lambda: all(each.is_leader for each in both))
     return replicas.failures

@@ -130,9 +130,9 @@ class History:
 
     def read(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.take(json.loads(line))
+            self.record(json.loads(line))
 
-    def take(self, event: dict[str, Any]) -> None:
+    def record(self, event: dict[str, Any]) -> None:
         at = int(event["at"])
         match event["event"]:
             case "assigned":

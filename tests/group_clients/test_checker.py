@@ -122,7 +122,7 @@ def test_two_owners_at_once() -> None:
 
 def test_a_partition_lost_without_a_pause() -> None:
     first = whole("first", 1, 0, 4)
-    first.take({"at": 10, "event": "lost", "partitions": [0]})
+    first.record({"at": 10, "event": "lost", "partitions": [0]})
     assert kinds(first, whole("second", 20, 4, 6)) == {"shared"}
 
 
@@ -141,8 +141,8 @@ def test_a_fenced_commit_that_was_acknowledged() -> None:
 
 def test_a_commit_that_goes_back() -> None:
     one = whole("one", 1, 0, 6)
-    one.take({"at": 10, "event": "committing", "offsets": {"0": 3}})
-    one.take({"at": 11, "event": "committed"})
+    one.record({"at": 10, "event": "committing", "offsets": {"0": 3}})
+    one.record({"at": 11, "event": "committed"})
     assert kinds(one) == {"backwards"}
 
 

@@ -140,7 +140,7 @@ class Node:
             random=random.Random(self.id),
             supervisor=self.supervisor,
         )
-        self.catalog.subscribe(self._follow)
+        self.catalog.subscribe(self._apply_delta)
         await self._listen(clock)
         self.replicator.start(self.catalog.image)
         await self._acceptor.start_accepting()
@@ -186,7 +186,7 @@ class Node:
         outcome = self._store.transact([], [Delete(broker_key(self.id))])
         await self.catalog.reached(outcome.revision)
 
-    def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         self.replicas.apply_delta(image, delta)
         self.replicator.apply_delta(image, delta)
 

@@ -47,12 +47,12 @@ async def changes_of_broker(catalog: Catalog, count: int) -> list[bool]:
     seen: list[bool] = []
     done = asyncio.Event()
 
-    def follow(image: object, delta: object) -> None:
+    def record_change(image: object, delta: object) -> None:
         seen.append(1 in catalog.image.brokers)
         if len(seen) >= count:
             done.set()
 
-    leave = catalog.subscribe(follow)
+    leave = catalog.subscribe(record_change)
     await done.wait()
     leave()
     return seen

@@ -141,10 +141,10 @@ def test_an_ended_reply_is_in_no_reference_cycle(end: str) -> None:
 def test_failures_go_to_the_waiting_request_or_are_counted() -> None:
     kept, failures, error = RecordedReplies(), CallbackFailures(), ValueError()
     reply = kept.reply()
-    failures.give(CallbackKind.OFFSET_WAITER, error, reply)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply)
     assert kept.results == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert failures.counts == {}
-    failures.give(CallbackKind.OFFSET_WAITER, error, reply)
-    failures.give(CallbackKind.OFFSET_WAITER, error, None)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, None)
     failures.run(CallbackKind.TIMER, "it", raising)
     assert failures.counts == {CallbackKind.OFFSET_WAITER: 2, CallbackKind.TIMER: 1}

@@ -120,7 +120,7 @@ class Writer(Client):
         value = f"{self.name}:{number}"
         begin_ns = now_ns()
 
-        def settled(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._unsent -= 1
             send = Send(name_of(self._topic, partition), value, None)
             if error is not None:
@@ -138,7 +138,7 @@ class Writer(Client):
             value,
             partition=partition,
             headers={"padding": _PADDING},
-            on_delivery=settled,
+            on_delivery=on_delivery,
         )
 
     def _offset_of(self, message: Message) -> int | None:
@@ -199,13 +199,13 @@ class Member(Client):
             if message is not None and message.error():
                 self.saw(message.error())
             elif message is not None:
-                self._take(message)
+                self._record_message(message)
             if time.monotonic() > committed_at + _COMMIT_EVERY_S:
                 self._commit()
                 committed_at = time.monotonic()
         self._consumer.close()
 
-    def _take(self, message: Message) -> None:
+    def _record_message(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         seen = {name_of(self._topic, partition): [Seen(offset, message.value().decode())]}
         # The read begins now: partitions may have been assigned during the wait.
@@ -233,11 +233,11 @@ class Member(Client):
         wanted = [TopicPartition(self._topic, part, offset) for part, offset in self._read.items()]
         begin_ns = now_ns()
         try:
-            settled = self._consumer.commit(offsets=wanted, asynchronous=False)
+            committed = self._consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
             self.saw(f"commit: {error.args[0]}")
             return
-        for each in settled:
+        for each in committed:
             if each.error is not None:
                 self.saw(f"commit of {each.partition}: {each.error}")
                 continue

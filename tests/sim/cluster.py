@@ -190,7 +190,9 @@ class Machine:
         process.kill()
         self.is_ready = False
         self._cluster.wire.end_process(process)
-        self._cluster.loop.call_later(_RESTART_S, self._keep, context=self._cluster.loop.outside)
+        self._cluster.loop.call_later(
+            _RESTART_S, self._restart_if_wanted, context=self._cluster.loop.outside
+        )
 
     def lose_power(self) -> None:
         self._cluster.wire.power_off(self.host)
@@ -214,7 +216,7 @@ class Machine:
         self._past.append(task)
         task.add_done_callback(lambda _: self._exit(process), context=self._cluster.loop.outside)
 
-    def _keep(self) -> None:
+    def _restart_if_wanted(self) -> None:
         if self.is_wanted:
             self.start()
 

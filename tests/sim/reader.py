@@ -52,9 +52,9 @@ class Reader(Client):
             self.forget_leader(partition)
             await self.rest()
             return None
-        self._look_at_high_watermark(partition, epoch, row.high_watermark)
+        self._check_high_watermark(partition, epoch, row.high_watermark)
         end = row.last_stable_offset if self.is_committed else row.high_watermark
-        fetched = Fetched(*_take(row, position), end)
+        fetched = Fetched(*_visible_records(row, position), end)
         self.note(f"at {fetched.position} of {end} of {partition} in epoch {epoch}")
         return fetched
 
@@ -73,7 +73,7 @@ class Reader(Client):
             topics=[FetchRequest.Topic(topic=TOPIC, partitions=[row])],
         )
 
-    def _look_at_high_watermark(self, partition: int, epoch: int, high_watermark: int) -> None:
+    def _check_high_watermark(self, partition: int, epoch: int, high_watermark: int) -> None:
         before = self._watermarks.get((partition, epoch), 0)
         if high_watermark < before:
             self.violated(
@@ -83,7 +83,7 @@ class Reader(Client):
         self._watermarks[partition, epoch] = high_watermark
 
 
-def _take(row: Any, position: int) -> tuple[list[Seen], int]:
+def _visible_records(row: Any, position: int) -> tuple[list[Seen], int]:
     """Return the records that a program sees of a response, and the next position."""
     starts: dict[int, list[int]] = {}
     for each in row.aborted_transactions or ():

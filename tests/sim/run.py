@@ -139,7 +139,7 @@ class Run:
         await self._admin.process.spawn(self._create_topics())
         watching = [
             cluster.outside.spawn(self._monitor.watch_store()),
-            cluster.outside.spawn(self._monitor.look_around(_LOOK_S)),
+            cluster.outside.spawn(self._monitor.check_regularly(_LOOK_S)),
         ]
         producing = [
             each.process.spawn(each.run()) for each in (*self._producers, *self._transactors)

@@ -75,7 +75,7 @@ class CoordinatorHome(ReplicaHome):
         return self.open(recover=True)
 
     def apply_image(self, image: ClusterImage) -> None:
-        delta = self.follow_replicas(image)
+        delta = self.apply_image(image)
         self.shards.apply_delta(image, delta)
 
     def partition_of(self, transactional_id: str) -> Partition:

@@ -275,7 +275,7 @@ class ClusterClient:
         partition that does not exist, or Unavailable."""
         found: dict[TopicPartition, int] = {}
 
-        def ask() -> None:
+        def attempt() -> None:
             left = {key: value for key, value in wanted.items() if key not in found}
             by_leader: dict[Address, dict[TopicPartition, int]] = {}
             for key, value in left.items():
@@ -284,7 +284,7 @@ class ClusterClient:
             for address, share in by_leader.items():
                 found.update(self._list_offsets(self.connection(address), share, is_committed))
 
-        self.attempt("list offsets", ask)
+        self.attempt("list offsets", attempt)
         return found
 
     def _list_offsets(

@@ -43,7 +43,7 @@ class Member:
         self._consumer = Consumer(settings_of(orders))
         #: Records since the last commit, and the offsets to commit. A rejected commit is retried
         #: while the member owns the partition.
-        self._taken: list[Message] = []
+        self._received: list[Message] = []
         self._uncommitted: dict[int, int] = {}
 
     def run(self) -> None:
@@ -56,18 +56,18 @@ class Member:
         while not self._orders.is_stopping:
             message = self._consumer.poll(POLL_SECONDS)
             if message is not None:
-                self._take(message)
-            if message is None or len(self._taken) >= self._orders.records_max:
+                self._receive(message)
+            if message is None or len(self._received) >= self._orders.records_max:
                 self._finish()
         self._finish()
         self._consumer.close()
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if message.error() is not None:
             raise KafkaException(message.error())
         partition, offset = place_of(message)
         self._uncommitted[partition] = offset + 1
-        self._taken.append(message)
+        self._received.append(message)
         if self._orders.commit == "after":
             self._process(message)
 
@@ -78,13 +78,13 @@ class Member:
         """Process and commit the records, in the order that the options say."""
         if not self._uncommitted:
             return
-        taken, self._taken = self._taken, []
+        received, self._received = self._received, []
         if self._orders.commit == "after":
             self._hold()
             self._commit()
         elif self._commit():
             self._hold()
-            for message in taken:
+            for message in received:
                 self._process(message)
         else:
             raise SystemExit("a member that commits first cannot continue after a rejected commit")
@@ -123,7 +123,7 @@ class Member:
 
     def _give_up(self, places: list[TopicPartition]) -> None:
         gone = {each.partition for each in places}
-        self._taken = [each for each in self._taken if each.partition() not in gone]
+        self._received = [each for each in self._received if each.partition() not in gone]
         for number in gone & self._uncommitted.keys():
             del self._uncommitted[number]
 

@@ -168,11 +168,11 @@ def test_a_dead_thread_fails_every_call(tmp_path: Path, monkeypatch: pytest.Monk
         raise RuntimeError("bug")
 
     async def scenario(store: SqliteStore) -> None:
-        async def follow() -> None:
+        async def collect_events() -> None:
             async for _ in store.watch("", 10):
                 raise AssertionError
 
-        watching = asyncio.create_task(follow())
+        watching = asyncio.create_task(collect_events())
         await store.get("a")
         monkeypatch.setattr(SqliteStore, "_expire", broken)
         with pytest.raises(MetadataStoreError, match="bug"):

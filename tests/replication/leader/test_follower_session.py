@@ -465,13 +465,13 @@ class Scene:
         batch = memoryview(values_batch(b"v" * size, timestamp=self.clock.now_ms))
         self.partition.append(batch, check_produced(batch), acks_all=False)
 
-    def take(self, *wanted: _Wanted) -> None:
+    def fetch(self, *wanted: _Wanted) -> None:
         topics = [FetchRequest.Topic(topic_id=TOPIC_ID, partitions=list(wanted))]
         self.session.apply_request(FetchRequest(topics=topics))
 
-    def answer_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
+    def response_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
         """Append batches after the follower caught up; return the response a second later."""
-        self.take(at(0, partition_max_bytes=10 << 20))
+        self.fetch(at(0, partition_max_bytes=10 << 20))
         assert self.session.collect(limits) is None
         for _ in range(count):
             self.append(size)
@@ -491,7 +491,7 @@ def test_a_waiting_follower_is_caught_up_until_the_next_append(tmp_path: Path) -
 
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
-        it.take(at(0))
+        it.fetch(at(0))
         limits = RequestLimits(60_000, 1, 1 << 20)
         assert it.session.collect(limits) is None
         assert it.partition.leadership is not None
@@ -520,12 +520,12 @@ def test_a_follower_that_catches_up_is_paced_while_producers_write(tmp_path: Pat
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         # The minimum size is larger than one portion.
         limits = RequestLimits(60_000, 5 << 20, 10 << 20)
-        response = it.answer_after(12, 900_000, limits)
+        response = it.response_after(12, 900_000, limits)
         # The portion is small, although the follower requests more.
         sent = response.responses[0].partitions[0].records
         assert sent
         assert len(sent) < 2 << 20
-        it.take(at(len(records_of(sent)), last_epoch=0))
+        it.fetch(at(len(records_of(sent)), last_epoch=0))
         assert it.session.collect(limits) is None
         kept = RecordedReplies()
         responses = kept.results
@@ -545,7 +545,7 @@ def test_a_follower_that_catches_up_is_paced_while_producers_write(tmp_path: Pat
 def test_an_in_sync_follower_is_not_paced(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
-        response = it.answer_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
+        response = it.response_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
         assert len(records_of(response.responses[0].partitions[0].records)) == 5
         await it.close()
 
@@ -562,7 +562,7 @@ def test_a_throttled_replica_is_delayed(tmp_path: Path, replicas: tuple[str, ...
         served = []
         for _ in range(8):
             it.append(900)
-            it.take(at(len(served), last_epoch=0))
+            it.fetch(at(len(served), last_epoch=0))
             response = it.session.collect(limits, is_final=True)
             assert response is not None
             served += records_of(response.responses[0].partitions[0].records)
@@ -570,7 +570,7 @@ def test_a_throttled_replica_is_delayed(tmp_path: Path, replicas: tuple[str, ...
         assert is_throttled == (len(served) < 8)
         # The delayed records arrive in the end.
         it.clock.now_ms += 60_000
-        it.take(at(len(served), last_epoch=0))
+        it.fetch(at(len(served), last_epoch=0))
         response = it.session.collect(limits, is_final=True)
         assert response is not None
         served += records_of(response.responses[0].partitions[0].records)

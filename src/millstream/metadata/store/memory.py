@@ -162,7 +162,7 @@ class MemoryStore:
         self._ttls[lease] = ttl_s
         self._lease_keys[lease] = {}
         self._prolong(lease)
-        asyncio.get_running_loop().call_later(ttl_s, self._look_at, lease)
+        asyncio.get_running_loop().call_later(ttl_s, self._expire_when_due, lease)
         return lease
 
     def keep_alive(self, lease: LeaseId) -> None:
@@ -183,13 +183,13 @@ class MemoryStore:
     def _prolong(self, lease: LeaseId) -> None:
         self._deadlines[lease] = self._clock.monotonic() + self._ttls[lease]
 
-    def _look_at(self, lease: LeaseId) -> None:
+    def _expire_when_due(self, lease: LeaseId) -> None:
         """End the lease if it has expired; check again later if it was renewed."""
         self._expire()
         deadline = self._deadlines.get(lease)
         if deadline is not None:
             remaining = max(deadline - self._clock.monotonic(), 0.001)
-            asyncio.get_running_loop().call_later(remaining, self._look_at, lease)
+            asyncio.get_running_loop().call_later(remaining, self._expire_when_due, lease)
 
     def _expire(self) -> None:
         now = self._clock.monotonic()

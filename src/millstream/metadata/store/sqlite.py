@@ -243,7 +243,7 @@ class SqliteStore:
         writes: deque[_Job] = deque()
         running = True
         while running or writes:
-            reads, running = self._take(writes, wait=running and not writes)
+            reads, running = self._receive_jobs(writes, wait=running and not writes)
             # Delete expired leases first, so that no read returns their keys.
             self._expire(file)
             if reads:
@@ -255,7 +255,7 @@ class SqliteStore:
                 futures = [job.future for job in group]
                 self._post(file.revision, list(zip(futures, results, strict=True)))
 
-    def _take(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
+    def _receive_jobs(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
         """Return the pending reads, and queue the writes. False once the store is closing."""
         reads: list[_Job] = []
         try:

@@ -120,7 +120,7 @@ class TestContractWithAMemberDead(_Contract):
 # Faults
 
 
-async def follow(store: EtcdStore, start: int, seen: list[WatchEvents], last: str) -> None:
+async def watch_until(store: EtcdStore, start: int, seen: list[WatchEvents], last: str) -> None:
     """Append the events of a watch to `seen` until the key `last` changes."""
     async for events in store.watch("", start):
         seen.append(events)
@@ -150,7 +150,7 @@ def test_the_leader_s_death_loses_no_change_and_repeats_none(etcd_of_three: Etcd
             lease = await one.grant(60_000)
             begun = await one.transact([], [Put("leased", b"", lease)])
             seen: list[WatchEvents] = []
-            watching = asyncio.create_task(follow(one, begun.revision, seen, "end"))
+            watching = asyncio.create_task(watch_until(one, begun.revision, seen, "end"))
             counting = [
                 asyncio.create_task(count_up(store, f"n{n}", 60))
                 for n, store in enumerate([one, other, one, other])
@@ -190,14 +190,14 @@ def test_a_watch_moves_away_from_a_member_that_does_not_respond(
             events: list[WatchEvent] = []
             begun = asyncio.Event()
 
-            async def follow() -> None:
+            async def watch_until() -> None:
                 async for found in store.watch("", first.revision):
                     events.extend(found.events)
                     begun.set()
                     if len(events) >= 2:
                         return
 
-            watching = asyncio.create_task(follow())
+            watching = asyncio.create_task(watch_until())
             await begun.wait()
             # The member that serves the watch and gets the next calls.
             url = store._gateway._urls[store._gateway._current]

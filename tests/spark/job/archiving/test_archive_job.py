@@ -81,7 +81,7 @@ def test_run_until_stopped(
     stop = threading.Event()
     waits = count(1)
 
-    def follow(step: Step) -> None:
+    def record_step(step: Step) -> None:
         if step.what == "waiting for records":
             if next(waits) == 1:
                 write_messages(broker.bootstrap_servers, topic, some_messages(50, 3, seed=3))
@@ -89,7 +89,7 @@ def test_run_until_stopped(
                 stop.set()
 
     settings = ArchiveOptions(interval_s=0.05)
-    report = run(settings=settings, progress=follow, stop=stop)
+    report = run(settings=settings, progress=record_step, stop=stop)
     assert (report.facts["records"], report.is_ok) == (450, True)
     assert _archived(spark, tmp_path, topic) == read_messages(broker.bootstrap_servers, [topic])
 

@@ -104,11 +104,11 @@ def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
     """A run with a low rate is stopped while it pauses."""
     stop = threading.Event()
 
-    def follow(step: Step) -> None:
+    def record_step(step: Step) -> None:
         if step.what == "noted":
             stop.set()
 
-    report = run(replace(settings, rate=1.0), progress=follow, stop=stop)
+    report = run(replace(settings, rate=1.0), progress=record_step, stop=stop)
     assert (report.is_ok, "run again to continue" in report.notes[0]) == (False, True)
 
 

@@ -156,7 +156,7 @@ class EtcdGateway:
                 self.check_open()
                 url = self._urls[self._current]
                 try:
-                    return await self._ask(url, path, body, kind)
+                    return await self._call_member(url, path, body, kind)
                 except _NotTakenError as error:
                     reason = str(error)
                 except _LostError as error:
@@ -214,7 +214,7 @@ class EtcdGateway:
 
     def forget_login(self, reason: str) -> None:
         """Log in again before the next call, if `reason` says that the token has expired."""
-        if _says(reason, _STALE_TOKEN):
+        if _has_any(reason, _STALE_TOKEN):
             self._token = ""
 
     def unavailable(self, reason: str) -> UnavailableError:
@@ -234,14 +234,14 @@ class EtcdGateway:
         if self._closed:
             raise StoreClosedError("the metadata store is closed")
 
-    async def _ask(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
+    async def _call_member(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
         """Make one attempt, and a second one if the login has expired."""
         await self._prepare(url)
         token = self._token
         try:
             return await self._post(url, path, body, kind)
         except EtcdError as error:
-            if not token or not _says(error.text, _STALE_TOKEN):
+            if not token or not _has_any(error.text, _STALE_TOKEN):
                 raise
             if self._token == token:
                 self.forget_login(error.text)
@@ -342,14 +342,14 @@ def _failure(url: str, status: int, content: bytes) -> Exception:
         )
     if error is None:
         return _LostError(f"{url}: malformed response: {content[:200]!r}")
-    if _says(error.message, _NOT_TAKEN):
+    if _has_any(error.message, _NOT_TAKEN):
         return _NotTakenError(f"{url}: {error.message}")
-    if _says(error.message, _LOST):
+    if _has_any(error.message, _LOST):
         return _LostError(f"{url}: {error.message}")
     return EtcdError(error)
 
 
-def _says(text: str, any_of: tuple[str, ...]) -> bool:
+def _has_any(text: str, any_of: tuple[str, ...]) -> bool:
     return any(part in text for part in any_of)
 
 

@@ -83,7 +83,7 @@ class EtcdWatch:
                 async with self._gateway.stream("/v3/watch", self._request()) as stream:
                     self._expected = 0
                     while (line := await self._next_line(stream)) is not None:
-                        found = self._take(line)
+                        found = self._parse_line(line)
                         if found is not None:
                             pause = _PAUSE_S_MIN
                             yield found
@@ -116,7 +116,7 @@ class EtcdWatch:
             if await self._nudge.revision() > self.position:
                 self._expected = await self._nudge.nudge()
 
-    def _take(self, line: bytes) -> WatchEvents | None:
+    def _parse_line(self, line: bytes) -> WatchEvents | None:
         try:
             found = message.decode(line, message.WatchLine)
         except ValueError as error:
