@@ -17,8 +17,8 @@ def ask(port: int) -> set[int]:
         connection.sendall(struct.pack(">i", len(header)) + header)
         with connection.makefile("rb") as stream:
             (size,) = struct.unpack(">i", stream.read(4))
-            answer = stream.read(size)
-    error, count = struct.unpack_from(">hi", answer, 4)
+            response = stream.read(size)
+    error, count = struct.unpack_from(">hi", response, 4)
     if error:
         raise RuntimeError(f"ApiVersions failed with error code {error}")
-    return {struct.unpack_from(">h", answer, 10 + 6 * i)[0] for i in range(count)}
+    return {struct.unpack_from(">h", response, 10 + 6 * i)[0] for i in range(count)}

@@ -20,7 +20,7 @@ from millstream.client.producer.partitioner import by_key
 from millstream.records import arrow_decode
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType
-from millstream.records.encoded import Producer, RowEncoder
+from millstream.records.encoded import BatchProducer, RowEncoder
 from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch, record_columns
@@ -79,7 +79,7 @@ def decode_plain(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def encode_kernel(table: pa.RecordBatch, codec: CompressionType) -> int:
-    encoder = RowEncoder(Producer(1, 0), PARTITIONS, codec)
+    encoder = RowEncoder(BatchProducer(1, 0), PARTITIONS, codec)
     columns = record_columns(table["key"], table["value"], None, table["timestamp"])
     batches = encoder.append(columns, None, 0) + encoder.flush()
     return sum(batch.record_count for batch in batches)

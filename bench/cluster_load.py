@@ -69,11 +69,11 @@ class SteadyProducer:
         while not self._is_done.is_set():
             due += self._pause_seconds
             time.sleep(max(due - time.monotonic(), 0.0))
-            answered = functools.partial(self._answered, time.monotonic())
+            on_delivery = functools.partial(self._delivered, time.monotonic())
             number = next(self._numbers)
             try:
                 self._producer.produce(
-                    self._topic, self._payload, partition=number, on_delivery=answered
+                    self._topic, self._payload, partition=number, on_delivery=on_delivery
                 )
             except BufferError:
                 self.errors.append("the producer's queue is full")
@@ -82,7 +82,7 @@ class SteadyProducer:
         while not self._is_done.is_set():
             self._producer.poll(0.05)
 
-    def _answered(self, sent_at: float, error: Any, _message: Any) -> None:
+    def _delivered(self, sent_at: float, error: Any, _message: Any) -> None:
         if error is None:
             self.acks.append(Ack(sent_at, time.monotonic()))
         else:

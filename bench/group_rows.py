@@ -37,14 +37,14 @@ def rebalance_of(kind: str) -> Callable[[Broker, Plan], list[Figure]]:
     def measure(broker: Broker, plan: Plan) -> list[Figure]:
         figures: list[Figure] = []
         for name, stalls in rebalance.observe(broker, kind).items():
-            told = {
+            measured = {
                 "the member that stands still longest": max(stalls.members),
                 "partitions that stay": stalls.kept,
                 "partitions that move": stalls.moved,
             }
             figures += [
                 Figure(f"stall, {kind}, {name}, {what}", value, "ms", higher_is_better=False)
-                for what, value in told.items()
+                for what, value in measured.items()
                 if value is not None
             ]
         return figures

@@ -113,7 +113,7 @@ def steady_records(broker: Broker, topic: str) -> Iterator[None]:
             producer.kill()
 
 
-def settle(readers: Sequence[Reader]) -> list[frozenset[int]]:
+def wait_until_even(readers: Sequence[Reader]) -> list[frozenset[int]]:
     """Wait until the members share all partitions evenly. Return the partitions of each."""
     deadline = time.monotonic() + SETTLE_SECONDS_MAX
     share = PARTITIONS // len(readers)
@@ -148,17 +148,17 @@ def observe(broker: Broker, kind: str) -> dict[str, Stalls]:
 
         stack.enter_context(steady_records(broker, topic))
         readers = [new_reader(number) for number in range(MEMBERS)]
-        at_first = settle(readers)
+        at_first = wait_until_even(readers)
         time.sleep(AFTERMATH_SECONDS)
         calm_at = time.monotonic_ns()
         time.sleep(CALM_SECONDS)
         joined_at = time.monotonic_ns()
         guest = new_reader(MEMBERS)
-        shared = settle([*readers, guest])
+        shared = wait_until_even([*readers, guest])
         time.sleep(AFTERMATH_SECONDS)
         left_at = time.monotonic_ns()
         guest.ask_to_end()
-        at_last = settle(readers)
+        at_last = wait_until_even(readers)
         time.sleep(AFTERMATH_SECONDS)
         ended_at = time.monotonic_ns()
         for reader in readers:

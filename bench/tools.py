@@ -67,8 +67,8 @@ def program(name: str, broker: Target, **options: Any) -> list[str]:
 def python(name: str, broker: Target, **options: Any) -> dict[str, Any]:
     """Run a program of load/ and return the JSON that it printed."""
     command = program(name, broker, **options)
-    answer: dict[str, Any] = json.loads(run(command).splitlines()[-1])
-    return answer
+    response: dict[str, Any] = json.loads(run(command).splitlines()[-1])
+    return response
 
 
 def create_topic(broker: Target, name: str, partitions: int) -> str:

@@ -48,12 +48,12 @@ class Storm:
         number = self._sent
         self._sent += 1
         connection = self._connections[number % len(self._connections)]
-        answer = connection.call(request_of(number, self._topic), BY_NAME)
-        answer.add_done_callback(functools.partial(self._answered, due_ns))
-        return answer
+        response = connection.call(request_of(number, self._topic), BY_NAME)
+        response.add_done_callback(functools.partial(self._answered, due_ns))
+        return response
 
-    def _answered(self, due_ns: int, answer: asyncio.Future[Any]) -> None:
-        code = answer.result().topics[0].partitions[0].error_code
+    def _answered(self, due_ns: int, response: asyncio.Future[Any]) -> None:
+        code = response.result().topics[0].partitions[0].error_code
         if code:
             self._failures.append(f"error {code}")
         self.latencies_ns.append(time.monotonic_ns() - due_ns)

@@ -42,12 +42,12 @@ class Connection(asyncio.Protocol):
         self._correlation_id += 1
         name = type(request).__name__.removesuffix("Request") + "Response"
         response = getattr(sys.modules[type(request).__module__], name)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[self._correlation_id] = (response, version, answer)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[self._correlation_id] = (response, version, future)
         body = codec(type(request), version).encode(request)
         frame = frame_request(request.api_key, version, self._correlation_id, "load", body)
         self._transport.write(b"".join(cast("list[bytes]", frame)))
-        return answer
+        return future
 
     # asyncio.Protocol
 
@@ -67,16 +67,16 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         waiting, self._waiting = self._waiting, {}
-        for _, _, answer in waiting.values():
-            if not answer.done():
-                answer.set_exception(ConnectionResetError("the broker closed the connection"))
+        for _, _, future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionResetError("the broker closed the connection"))
 
     def _answer(self, frame: bytes) -> None:
         (correlation_id,) = _LENGTH.unpack_from(frame)
-        response, version, answer = self._waiting.pop(correlation_id)
+        response, version, future = self._waiting.pop(correlation_id)
         _, position = parse_response_header(frame, response.api_key, version)
-        if not answer.done():
-            answer.set_result(codec(response, version).decode(frame, position))
+        if not future.done():
+            future.set_result(codec(response, version).decode(frame, position))
 
 
 async def find_coordinator(bootstrap: str, group: str) -> None:
@@ -84,8 +84,8 @@ async def find_coordinator(bootstrap: str, group: str) -> None:
     connection = await Connection.open(bootstrap)
     async with asyncio.timeout(FIND_SECONDS_MAX):
         while True:
-            answer = await connection.call(FindCoordinatorRequest(coordinator_keys=[group]), 4)
-            if answer.coordinators[0].error_code == 0:
+            found = await connection.call(FindCoordinatorRequest(coordinator_keys=[group]), 4)
+            if found.coordinators[0].error_code == 0:
                 break
             await asyncio.sleep(0.2)
     connection.close()

@@ -60,10 +60,10 @@ class ClassicMember:
                 continue
             _check("JoinGroup", joined.error_code)
             self._generation = joined.generation_id
-            answer = await self._connection.call(self._sync_request(joined), 5)
-            if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+            response = await self._connection.call(self._sync_request(joined), 5)
+            if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
                 continue
-            _check("SyncGroup", answer.error_code)
+            _check("SyncGroup", response.error_code)
             self._counts.joins += 1
             return
 
@@ -96,12 +96,12 @@ class ClassicMember:
         request = HeartbeatRequest(
             group_id=self._group, generation_id=self._generation, member_id=self._member_id
         )
-        answer = await self._connection.call(request, 4)
+        response = await self._connection.call(request, 4)
         self._counts.heartbeats += 1
-        if answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
+        if response.error_code == ErrorCode.REBALANCE_IN_PROGRESS:
             await self.join()
         else:
-            _check("Heartbeat", answer.error_code)
+            _check("Heartbeat", response.error_code)
         return HEARTBEAT_SECONDS
 
 
@@ -123,19 +123,19 @@ class ConsumerMember:
 
     async def beat(self) -> float:
         """Send one heartbeat, and a second one if the assignment must be acknowledged."""
-        answer = await self._connection.call(self._request(), 1)
-        _check("ConsumerGroupHeartbeat", answer.error_code)
+        response = await self._connection.call(self._request(), 1)
+        _check("ConsumerGroupHeartbeat", response.error_code)
         self._counts.heartbeats += 1
-        self._epoch = answer.member_epoch
+        self._epoch = response.member_epoch
         self._owned = None
-        if answer.assignment is not None:
+        if response.assignment is not None:
             kind = ConsumerGroupHeartbeatRequest.TopicPartitions
             self._owned = [
                 kind(topic_id=each.topic_id, partitions=each.partitions)
-                for each in answer.assignment.topic_partitions
+                for each in response.assignment.topic_partitions
             ]
             return await self.beat()
-        return float(answer.heartbeat_interval_ms) / 1000
+        return float(response.heartbeat_interval_ms) / 1000
 
     def _request(self) -> ConsumerGroupHeartbeatRequest:
         request = ConsumerGroupHeartbeatRequest(

@@ -42,8 +42,8 @@ def call(broker: BrokerProcess, request: Any) -> Any:
 
 def members(broker: BrokerProcess) -> tuple[list[int], int]:
     """Return the brokers and the controller in the metadata of one broker."""
-    answer = call(broker, DescribeClusterRequest())
-    return sorted(row.broker_id for row in answer.brokers), answer.controller_id
+    response = call(broker, DescribeClusterRequest())
+    return sorted(row.broker_id for row in response.brokers), response.controller_id
 
 
 def until_whole(cluster: ProcessCluster) -> None:
@@ -51,11 +51,11 @@ def until_whole(cluster: ProcessCluster) -> None:
 
     def is_whole() -> bool:
         request = MetadataRequest(topics=[MetadataRequest.Topic(name="t")])
-        answers = [call(broker, request) for broker in cluster]
+        responses = [call(broker, request) for broker in cluster]
         return all(
-            sorted(row.node_id for row in answer.brokers) == ALL
-            and all(sorted(row.isr_nodes) == ALL for row in answer.topics[0].partitions)
-            for answer in answers
+            sorted(row.node_id for row in response.brokers) == ALL
+            and all(sorted(row.isr_nodes) == ALL for row in response.topics[0].partitions)
+            for response in responses
         )
 
     wait_until(is_whole, "all brokers in sync", 120)
@@ -69,10 +69,10 @@ def leaders(broker: BrokerProcess) -> list[int]:
 def quorum(broker: BrokerProcess) -> Any:
     row = DescribeQuorumRequest.Topic.Partition(partition_index=0)
     wanted = DescribeQuorumRequest.Topic(topic_name=METADATA_TOPIC, partitions=[row])
-    answer = call(broker, DescribeQuorumRequest(topics=[wanted]))
-    partition = answer.topics[0].partitions[0]
-    assert (answer.error_code, partition.error_code) == (0, 0), answer
-    assert sorted(node.node_id for node in answer.nodes) == members(broker)[0]
+    response = call(broker, DescribeQuorumRequest(topics=[wanted]))
+    partition = response.topics[0].partitions[0]
+    assert (response.error_code, partition.error_code) == (0, 0), response
+    assert sorted(node.node_id for node in response.nodes) == members(broker)[0]
     return partition
 
 
@@ -81,17 +81,17 @@ def test_a_level_counts_on_every_broker(cluster: ProcessCluster) -> None:
         row = UpdateFeaturesRequest.Update(
             feature="transaction.version", max_version_level=level, upgrade_type=upgrade_type
         )
-        answer = call(cluster[through], UpdateFeaturesRequest(feature_updates=[row]))
-        assert answer.error_code == 0, answer
+        response = call(cluster[through], UpdateFeaturesRequest(feature_updates=[row]))
+        assert response.error_code == 0, response
         wait_until(lambda: levels() == [level] * 3, "all brokers to follow")
 
     def levels() -> list[int]:
         request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-        answers = [call(broker, request) for broker in cluster]
+        responses = [call(broker, request) for broker in cluster]
         return [
             row.max_version_level
-            for answer in answers
-            for row in answer.finalized_features
+            for response in responses
+            for row in response.finalized_features
             if row.name == "transaction.version"
         ]
 
@@ -144,8 +144,8 @@ def test_a_live_broker_is_out_until_it_is_started_again(
     removed = controller if is_controller else next(each for each in ALL if each != controller)
     others = [each for each in ALL if each != removed]
     asked = cluster[others[0]]
-    answer = call(asked, UnregisterBrokerRequest(broker_id=removed))
-    assert answer.error_code == 0, answer
+    response = call(asked, UnregisterBrokerRequest(broker_id=removed))
+    assert response.error_code == 0, response
     wait_until(
         lambda: members(asked)[0] == others and members(asked)[1] in others,
         "the others to be the cluster",

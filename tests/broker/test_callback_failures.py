@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from broker.test_peer_link import ENDPOINT, FakeApi, FakePeer
-from groups.coordinator_home import Answers, commit_of
 from groups.coordinator_home import CoordinatorHome as GroupHome
+from groups.coordinator_home import ReplyResults, commit_of
 from harness.logged import tracebacks
 from harness.raw_client import values_batch
 from harness.replica_home import ReplicaHome, picture
@@ -125,7 +125,7 @@ async def leadership(path: Path, patch: Patch) -> CallbackFailures:
     replicas = home.open_replicas()
     both = [replicas.find(name, 0) for name, _, _ in TOPICS]
     patch.setattr(PartitionLog, "assign_epoch", Once(lambda *_: None))
-    home.follow_replicas(picture(*TOPICS, leader=1, isr=(1, 2), epoch=1))
+    home.apply_image(picture(*TOPICS, leader=1, isr=(1, 2), epoch=1))
     assert sorted(each.is_leader for each in both) == [False, True]
     await until(lambda: all(each.is_leader for each in both))
     return replicas.failures
@@ -143,20 +143,20 @@ async def flush(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def journal(path: Path, patch: Patch) -> CallbackFailures:
-    home, answers = GroupHome(path), Answers()
+    home, responses = GroupHome(path), ReplyResults()
     home.open()
     real = Partition.append
     call = Once(real)
     patch.setattr(Partition, "append", lambda *each, **others: call(*each, **others))
     groups = ["g", next(name for name in map(str, range(99)) if _apart(home, name, "g"))]
     for name in groups:
-        home.coordinator.commit(commit_of(name, ("t", 0, 5)), answers.reply(name))
+        home.coordinator.commit(commit_of(name, ("t", 0, 5)), responses.reply(name))
     await turns()
-    assert answers.got == {groups[0]: ErrorCode.NOT_COORDINATOR, groups[1]: None}
+    assert responses.got == {groups[0]: ErrorCode.NOT_COORDINATOR, groups[1]: None}
     # The shard was loaded again, and serves.
-    home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("once more"))
+    home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("once more"))
     await turns()
-    assert answers.got["once more"] is None
+    assert responses.got["once more"] is None
     await home.close()
     return home.replicas.failures
 
@@ -232,7 +232,7 @@ async def link(path: Path, patch: Patch) -> CallbackFailures:
         await turns()
         peer.sent[number][1].set_result("it")
         await turns()
-    assert api.answers == {"first": ErrorCode.UNKNOWN_SERVER_ERROR, "second": "it"}
+    assert api.responses == {"first": ErrorCode.UNKNOWN_SERVER_ERROR, "second": "it"}
     one.close()
     return failures
 

@@ -49,17 +49,17 @@ def fetch(client: RawClient) -> tuple[int, int]:
     return 0, row.topics[0].partitions[0].committed_offset
 
 
-def answered(client: RawClient) -> int:
+def committed_offset(client: RawClient) -> int:
     """Return the committed offset, once the broker responds without an error."""
-    answers: list[tuple[int, int]] = []
+    responses: list[tuple[int, int]] = []
 
     def is_answered() -> bool:
-        answers.append(fetch(client))
-        return answers[-1][0] == 0
+        responses.append(fetch(client))
+        return responses[-1][0] == 0
 
     wait_until(is_answered, "the coordinator to serve")
-    assert {code for code, _ in answers} <= {0, *RETRIABLE}
-    return answers[-1][1]
+    assert {code for code, _ in responses} <= {0, *RETRIABLE}
+    return responses[-1][1]
 
 
 class Committer:
@@ -110,7 +110,7 @@ def test_nothing_acknowledged_is_forgotten(tmp_path: Path) -> None:
                 leader = move % len(readers) + 1
                 brokers.lead(OFFSETS_TOPIC, place, leader)
                 known = committer.acknowledged
-                offset = answered(readers[leader])
+                offset = committed_offset(readers[leader])
                 assert offset >= known, f"the coordinator on {leader} has forgotten"
             assert committer.codes <= {0, *RETRIABLE}
         finally:

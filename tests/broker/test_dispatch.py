@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.reply_receiver import Kept
+from harness.reply_receiver import RecordedReplies
 from millstream.broker import handlers
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.context import Context, Peer
+from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES, api_table, api_versions
 from millstream.broker.metrics.broker_metrics import Metrics
@@ -31,7 +31,9 @@ def listed(*, has_telemetry: bool) -> dict[int, tuple[int, int]]:
         catalog=SimpleNamespace(image=ClusterImage()),
         config=BrokerConfig.load(),
     )
-    context = Context(services, "PLAINTEXT", 0, None, Peer("127.0.0.1", 0), 0.0, Kept())
+    context = Context(
+        services, "PLAINTEXT", 0, None, ConnectedClient("127.0.0.1", 0), 0.0, RecordedReplies()
+    )
     rows = api_versions.handle(ApiVersionsRequest(), context).api_keys
     return {row.api_key: (row.min_version, row.max_version) for row in rows}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.reply_receiver import Kept
+from harness.reply_receiver import RecordedReplies
 from harness.schema_values import full_message_of
-from millstream.broker.context import Context, Peer
+from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.broker.handlers import api_table
@@ -45,7 +45,9 @@ def context(version: int) -> Context:
     services: Any = SimpleNamespace(
         brokers=[broker], catalog=SimpleNamespace(cluster_id="c"), controller_id=1
     )
-    return Context(services, LISTENER, version, "test", Peer("127.0.0.1", 0), 0.0, Kept())
+    return Context(
+        services, LISTENER, version, "test", ConnectedClient("127.0.0.1", 0), 0.0, RecordedReplies()
+    )
 
 
 def codes(value: Any) -> list[int]:

@@ -88,8 +88,8 @@ class Scene:
         )
 
     def commit(self, group_id: str) -> int:
-        answer = self.client.call(self.commit_request(group_id), 9)
-        return int(answer.topics[0].partitions[0].error_code)
+        response = self.client.call(self.commit_request(group_id), 9)
+        return int(response.topics[0].partitions[0].error_code)
 
 
 Scenario = Callable[[Scene], int]
@@ -105,8 +105,8 @@ def transactional_produce(scene: Scene) -> int:
 
 def fetch(scene: Scene) -> int:
     request = fetch_request([("empty", 0, 0)], min_bytes=1, max_wait_ms=20)
-    answer = scene.client.call(request, 12)
-    return answer.error_code or answer.responses[0].partitions[0].error_code
+    response = scene.client.call(request, 12)
+    return response.error_code or response.responses[0].partitions[0].error_code
 
 
 def replica_fetch(scene: Scene) -> int:
@@ -116,10 +116,10 @@ def replica_fetch(scene: Scene) -> int:
         [(b"not known yet".ljust(16), 0, 0)], min_bytes=1, max_wait_ms=20, session_epoch=0
     )
     request.replica_state = FetchRequest.ReplicaState(replica_id=NODE, replica_epoch=epoch)
-    answer = scene.client.call(request, 15)
-    (row,) = answer.responses[0].partitions if answer.responses else (None,)
+    response = scene.client.call(request, 15)
+    (row,) = response.responses[0].partitions if response.responses else (None,)
     assert row is None or row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-    return int(answer.error_code)
+    return int(response.error_code)
 
 
 def join_group(scene: Scene) -> int:
@@ -182,8 +182,8 @@ def offset_delete(scene: Scene) -> int:
 def delete_groups(scene: Scene) -> int:
     group_id = next(_names)
     assert scene.commit(group_id) == 0
-    answer = scene.client.call(DeleteGroupsRequest(groups_names=[group_id]))
-    return int(answer.results[0].error_code)
+    response = scene.client.call(DeleteGroupsRequest(groups_names=[group_id]))
+    return int(response.results[0].error_code)
 
 
 def txn_offset_commit(scene: Scene) -> int:
@@ -226,8 +226,8 @@ def write_txn_markers(scene: Scene) -> int:
     marker = WriteTxnMarkersRequest.Marker(
         producer_id=900_000 + int(next(_names)[1:]), transaction_result=False, topics=[topic]
     )
-    answer = scene.client.call(WriteTxnMarkersRequest(markers=[marker]))
-    return int(answer.markers[0].topics[0].partitions[0].error_code)
+    response = scene.client.call(WriteTxnMarkersRequest(markers=[marker]))
+    return int(response.markers[0].topics[0].partitions[0].error_code)
 
 
 def delayed(scene: Scene) -> int:
@@ -372,9 +372,9 @@ def test_a_request_that_runs_as_a_task_gets_an_error_response(
         client.send(wanted, 12)
         # A request behind it on the same connection.
         client.send(produce_request("t", values_batch(b"a")), 12)
-        answer = client.receive()
-        assert [row.error_code for row in answer.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
-        assert [broker.node_id for broker in answer.brokers] == [NODE]
+        response = client.receive()
+        assert [row.error_code for row in response.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+        assert [broker.node_id for broker in response.brokers] == [NODE]
         assert client.receive().responses[0].partition_responses[0].error_code == 0
         patch.undo()
         assert client.call(wanted, 12).topics[0].error_code in (

@@ -98,20 +98,20 @@ def join_request(group_id: str, member_id: str = "", **fields: Any) -> JoinGroup
 
 def join(client: RawClient, group_id: str, **fields: Any) -> Any:
     """Join as the only member, and become stable."""
-    answer = client.call(join_request(group_id, **fields), 9)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = client.call(join_request(group_id, answer.member_id, **fields), 9)
-    assert answer.error_code == 0, answer
-    part = SyncGroupRequest.Assignment(member_id=answer.member_id, assignment=b"all")
+    response = client.call(join_request(group_id, **fields), 9)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = client.call(join_request(group_id, response.member_id, **fields), 9)
+    assert response.error_code == 0, response
+    part = SyncGroupRequest.Assignment(member_id=response.member_id, assignment=b"all")
     request = SyncGroupRequest(
         group_id=group_id,
-        generation_id=answer.generation_id,
-        member_id=answer.member_id,
+        generation_id=response.generation_id,
+        member_id=response.member_id,
         group_instance_id=fields.get("group_instance_id"),
         assignments=[part],
     )
     assert client.call(request, 4).error_code == 0
-    return answer
+    return response
 
 
 def commit(
@@ -122,8 +122,8 @@ def commit(
     )
     topic = OffsetCommitRequest.Topic(name="t", partitions=[row])
     request = OffsetCommitRequest(group_id=group_id, topics=[topic], **fields)
-    answer = client.call(request, version)
-    return int(answer.topics[0].partitions[0].error_code)
+    response = client.call(request, version)
+    return int(response.topics[0].partitions[0].error_code)
 
 
 def codes_of(
@@ -145,8 +145,8 @@ def codes_of(
 
 def leave(client: RawClient, group_id: str, member_id: str, instance_id: str | None = None) -> int:
     who = LeaveGroupRequest.Member(member_id=member_id, group_instance_id=instance_id)
-    answer = client.call(LeaveGroupRequest(group_id=group_id, members=[who]), 5)
-    return int(answer.error_code or answer.members[0].error_code)
+    response = client.call(LeaveGroupRequest(group_id=group_id, members=[who]), 5)
+    return int(response.error_code or response.members[0].error_code)
 
 
 # Members
@@ -260,8 +260,8 @@ def test_commit_metadata_of_the_greatest_length(client: RawClient) -> None:
 
 @pytest.mark.usefixtures("unwritten")
 def test_absurd_subscriptions(broker: BrokerProcess, client: RawClient) -> None:
-    answer = client.call(join_request("fat", metadata=bytes(2 * MIB)), 9)
-    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    response = client.call(join_request("fat", metadata=bytes(2 * MIB)), 9)
+    assert response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert client.call(join_request("thin"), 9).error_code == ErrorCode.MEMBER_ID_REQUIRED
     with RawClient(broker.host, broker.port) as other, pytest.raises(Closed):
         other.call(join_request("fat", metadata=bytes(9 * MIB)), 9)
@@ -278,8 +278,8 @@ def test_absurd_subscriptions(broker: BrokerProcess, client: RawClient) -> None:
 def test_absurd_timeouts(client: RawClient) -> None:
     invalid = ErrorCode.INVALID_SESSION_TIMEOUT
     for timeout_ms in (-1, 0, 99, 1_800_001, 2**31 - 1):
-        answer = client.call(join_request("timeless", session_timeout_ms=timeout_ms), 9)
-        assert answer.error_code == invalid
+        response = client.call(join_request("timeless", session_timeout_ms=timeout_ms), 9)
+        assert response.error_code == invalid
 
 
 # Floods
@@ -356,10 +356,10 @@ def test_group_names_of_every_byte(broker: BrokerProcess) -> None:
         with RawClient(broker.host, broker.port) as client:
             client.send_raw(frame.replace(b"\0\1@", b"\0\1" + bytes([byte])))
             try:
-                answer = client.receive_frame()
+                response = client.receive_frame()
             except Closed:
                 continue
-            assert answer[-2:] == b"\0\0", f"error code for byte {byte}"
+            assert response[-2:] == b"\0\0", f"error code for byte {byte}"
             accepted.add(byte)
     assert accepted == set(range(128))
     with RawClient(broker.host, broker.port) as client:

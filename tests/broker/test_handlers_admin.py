@@ -43,9 +43,9 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
 
 def versions(client: RawClient, version: int = 4) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name="x", client_software_version="1")
-    answer: ApiVersionsResponse = client.call(request, version)
-    assert answer.error_code == 0
-    return answer
+    response: ApiVersionsResponse = client.call(request, version)
+    assert response.error_code == 0
+    return response
 
 
 def finalized(client: RawClient) -> dict[str, int]:
@@ -70,8 +70,10 @@ def update(
 
 
 def test_supported_and_finalized_features_agree(client: RawClient) -> None:
-    answer = versions(client)
-    supported = {row.name: (row.min_version, row.max_version) for row in answer.supported_features}
+    response = versions(client)
+    supported = {
+        row.name: (row.min_version, row.max_version) for row in response.supported_features
+    }
     assert supported == {"group.version": (0, 1), "transaction.version": (0, 2)}
     assert finalized(client) == {"group.version": 1, "transaction.version": 2}
     # Clients of version 3 fail on a feature that may be at level 0.
@@ -106,15 +108,15 @@ def test_the_setting_is_in_force_until_a_level_is_finalized(tmp_path: Path) -> N
 def test_validate_only_changes_no_level(client: RawClient) -> None:
     before = finalized(client)
     assert update(client, SAFE_DOWNGRADE, dry=True, transaction_version=0).error_code == 0
-    answer = update(client, UPGRADE, dry=True, transaction_version=0)
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    response = update(client, UPGRADE, dry=True, transaction_version=0)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert finalized(client) == before
 
 
 def test_features_are_updated_all_or_none(client: RawClient) -> None:
-    answer = update(client, SAFE_DOWNGRADE, transaction_version=1, metadata_version=20)
-    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
-    assert "metadata.version" in answer.error_message
+    response = update(client, SAFE_DOWNGRADE, transaction_version=1, metadata_version=20)
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "metadata.version" in response.error_message
     assert finalized(client)["transaction.version"] == 2
 
 
@@ -126,8 +128,10 @@ def test_version_0_may_allow_downgrades(client: RawClient) -> None:
         return client.call(UpdateFeaturesRequest(feature_updates=[row]), 0)
 
     assert ask(1, False).error_code == ErrorCode.INVALID_UPDATE_VERSION
-    answer = ask(1, True)
-    assert [(row.feature, row.error_code) for row in answer.results] == [("transaction.version", 0)]
+    response = ask(1, True)
+    assert [(row.feature, row.error_code) for row in response.results] == [
+        ("transaction.version", 0)
+    ]
     assert finalized(client)["transaction.version"] == 1
     assert ask(2, False).error_code == 0
 
@@ -186,15 +190,15 @@ def test_an_older_librdkafka_compresses(
 
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_acl_requests_get_security_disabled(client: RawClient, version: int) -> None:
-    answer = client.call(DescribeAclsRequest(), version)
-    assert (answer.error_code, answer.resources) == (ErrorCode.SECURITY_DISABLED, [])
-    assert answer.error_message
+    response = client.call(DescribeAclsRequest(), version)
+    assert (response.error_code, response.resources) == (ErrorCode.SECURITY_DISABLED, [])
+    assert response.error_message
     creation = CreateAclsRequest.Creation(resource_name="t", principal="User:a", host="*")
-    answer = client.call(CreateAclsRequest(creations=[creation, creation]), version)
-    assert [row.error_code for row in answer.results] == [ErrorCode.SECURITY_DISABLED] * 2
+    response = client.call(CreateAclsRequest(creations=[creation, creation]), version)
+    assert [row.error_code for row in response.results] == [ErrorCode.SECURITY_DISABLED] * 2
     wanted = DeleteAclsRequest.Filter()
-    answer = client.call(DeleteAclsRequest(filters=[wanted, wanted]), version)
-    assert [row.error_code for row in answer.filter_results] == [ErrorCode.SECURITY_DISABLED] * 2
+    response = client.call(DeleteAclsRequest(filters=[wanted, wanted]), version)
+    assert [row.error_code for row in response.filter_results] == [ErrorCode.SECURITY_DISABLED] * 2
 
 
 # The quorum
@@ -210,16 +214,16 @@ def quorum(client: RawClient, topic: str, *partitions: int, version: int = 2) ->
 def test_a_single_broker_is_the_only_voter(
     broker: BrokerProcess, client: RawClient, version: int
 ) -> None:
-    answer = quorum(client, METADATA_TOPIC, 0, version=version)
-    (topic,) = answer.topics
+    response = quorum(client, METADATA_TOPIC, 0, version=version)
+    (topic,) = response.topics
     (partition,) = topic.partitions
-    assert (answer.error_code, partition.error_code, topic.topic_name) == (0, 0, METADATA_TOPIC)
+    assert (response.error_code, partition.error_code, topic.topic_name) == (0, 0, METADATA_TOPIC)
     assert (partition.leader_id, partition.observers) == (1, [])
     assert 0 < partition.leader_epoch <= partition.high_watermark
     (voter,) = partition.current_voters
     assert (voter.replica_id, voter.log_end_offset) == (1, partition.high_watermark)
     if version == 2:
-        (node,) = answer.nodes
+        (node,) = response.nodes
         (listener,) = node.listeners
         assert (node.node_id, listener.host, listener.port) == (1, broker.host, broker.port)
     client.create_topic(f"raises-the-revision-{version}")
@@ -243,10 +247,10 @@ def test_other_partitions_are_unknown_to_describe_quorum(
 
 
 def test_the_last_broker_and_unknown_brokers_are_not_unregistered(client: RawClient) -> None:
-    answer = client.call(UnregisterBrokerRequest(broker_id=1))
-    assert answer.error_code == ErrorCode.INVALID_REQUEST
-    answer = client.call(UnregisterBrokerRequest(broker_id=9))
-    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    response = client.call(UnregisterBrokerRequest(broker_id=1))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    response = client.call(UnregisterBrokerRequest(broker_id=9))
+    assert response.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert client.produce("still-served", values_batch(b"v")).error_code in (
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

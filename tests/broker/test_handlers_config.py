@@ -65,8 +65,8 @@ def change(client: RawClient, topic: str, *changes: tuple[str, int, str | None])
     resource = IncrementalAlterConfigsRequest.Resource(
         resource_type=TOPIC, resource_name=topic, configs=configs
     )
-    answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
-    return int(answer.responses[0].error_code)
+    response = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+    return int(response.responses[0].error_code)
 
 
 def replace(client: RawClient, topic: str, validate: bool = False, **configs: str | None) -> int:
@@ -152,8 +152,8 @@ def change_broker(client: RawClient, *changes: tuple[str, int, str | None]) -> N
     resource = IncrementalAlterConfigsRequest.Resource(
         resource_type=BROKER, resource_name="1", configs=configs
     )
-    answer = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
-    assert answer.responses[0].error_code == 0, answer
+    response = client.call(IncrementalAlterConfigsRequest(resources=[resource]))
+    assert response.responses[0].error_code == 0, response
 
 
 def test_only_requested_keys_are_described(client: RawClient, topic: str) -> None:

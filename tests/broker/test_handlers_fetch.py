@@ -57,10 +57,10 @@ def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def rows_of(answer: FetchResponse) -> dict[tuple[str, int], Any]:
+def rows_of(response: FetchResponse) -> dict[tuple[str, int], Any]:
     return {
         (topic.topic, row.partition_index): row
-        for topic in answer.responses
+        for topic in response.responses
         for row in topic.partitions
     }
 
@@ -73,8 +73,8 @@ def firsts(row: Any) -> list[bytes]:
 @pytest.mark.parametrize("version", range(4, 19))
 def test_every_version_reads(client: RawClient, topic: str, version: int) -> None:
     wanted = topic if version < 13 else client.topic_id(topic)
-    answer = client.call(fetch_request([(wanted, 0, 1)]), version)
-    (rows,) = answer.responses
+    response = client.call(fetch_request([(wanted, 0, 1)]), version)
+    (rows,) = response.responses
     (row,) = rows.partitions
     assert firsts(row) == [b"1", b"2", b"3", b"4"]
     assert (row.error_code, row.high_watermark, row.last_stable_offset) == (0, 5, 5)
@@ -85,8 +85,8 @@ def test_every_version_reads(client: RawClient, topic: str, version: int) -> Non
 def test_a_batch_larger_than_the_limit_is_still_sent(client: RawClient, topic: str) -> None:
     row = client.fetch(topic, 2, max_bytes=1)
     assert firsts(row) == [b"2"]
-    answer = client.call(fetch_request([(topic, 0, 0)], partition_max_bytes=1), 12)
-    assert firsts(answer.responses[0].partitions[0]) == [b"0"]
+    response = client.call(fetch_request([(topic, 0, 0)], partition_max_bytes=1), 12)
+    assert firsts(response.responses[0].partitions[0]) == [b"0"]
 
 
 def test_only_the_first_partition_with_data_exceeds_the_limit(
@@ -203,10 +203,10 @@ def forget(topic: str, *partitions: int) -> list[FetchRequest.ForgottenTopic]:
 
 
 def open_session(client: RawClient, *wanted: Any) -> int:
-    answer = client.call(session_request(0, 0, *wanted), 12)
-    assert answer.error_code == 0
-    assert answer.session_id > 0
-    return int(answer.session_id)
+    response = client.call(session_request(0, 0, *wanted), 12)
+    assert response.error_code == 0
+    assert response.session_id > 0
+    return int(response.session_id)
 
 
 def close_session(client: RawClient, session_id: int) -> None:
@@ -215,16 +215,16 @@ def close_session(client: RawClient, session_id: int) -> None:
 
 def test_a_session_returns_only_changes(client: RawClient, topic: str) -> None:
     session = open_session(client, (topic, 0, 5), (topic, 1, 0))
-    answer = client.call(session_request(session, 1), 12)
-    assert (answer.session_id, answer.error_code, answer.responses) == (session, 0, [])
+    response = client.call(session_request(session, 1), 12)
+    assert (response.session_id, response.error_code, response.responses) == (session, 0, [])
     client.produce(topic, values_batch(b"news"), 1)
     rows = rows_of(client.call(session_request(session, 2), 12))
     assert list(rows) == [(topic, 1)]
     assert firsts(rows[topic, 1]) == [b"n"]
     # The same records again, because the client has not advanced its offset.
     assert list(rows_of(client.call(session_request(session, 3), 12))) == [(topic, 1)]
-    answer = client.call(session_request(session, 4, (topic, 1, 1)), 12)
-    assert rows_of(answer) == {}
+    response = client.call(session_request(session, 4, (topic, 1, 1)), 12)
+    assert rows_of(response) == {}
     close_session(client, session)
 
 
@@ -243,25 +243,25 @@ def test_partitions_are_added_to_and_removed_from_a_session(client: RawClient, t
 
 def test_wrong_session_epochs_are_rejected(client: RawClient, topic: str) -> None:
     session = open_session(client, (topic, 0, 5))
-    answer = client.call(session_request(session, 7), 12)
-    assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    answer = client.call(session_request(session ^ 1, 1), 12)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-    answer = client.call(session_request(session, 1), 13)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    response = client.call(session_request(session, 7), 12)
+    assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    response = client.call(session_request(session ^ 1, 1), 12)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    response = client.call(session_request(session, 1), 13)
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     assert client.call(session_request(session, 1), 12).error_code == 0
     close_session(client, session)
-    answer = client.call(session_request(session, 2), 12)
-    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    response = client.call(session_request(session, 2), 12)
+    assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
 def test_a_client_is_served_without_a_session_if_there_is_no_room(
     client: RawClient, topic: str
 ) -> None:
     sessions = [open_session(client, (topic, 0, 4)) for _ in range(SESSIONS_MAX)]
-    answer = client.call(session_request(0, 0, (topic, 0, 4)), 12)
-    assert (answer.error_code, answer.session_id) == (0, 0)
-    assert firsts(answer.responses[0].partitions[0]) == [b"4"]
+    response = client.call(session_request(0, 0, (topic, 0, 4)), 12)
+    assert (response.error_code, response.session_id) == (0, 0)
+    assert firsts(response.responses[0].partitions[0]) == [b"4"]
     for session in sessions:
         close_session(client, session)
     close_session(client, open_session(client, (topic, 0, 4)))

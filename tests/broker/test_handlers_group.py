@@ -69,11 +69,11 @@ def join_request(group_id: str, member_id: str = "", **fields: Any) -> JoinGroup
 
 
 def join(client: RawClient, group_id: str, version: int = 9, **fields: Any) -> Any:
-    answer = client.call(join_request(group_id, **fields), version)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+    response = client.call(join_request(group_id, **fields), version)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         assert version >= 4
-        answer = client.call(join_request(group_id, answer.member_id, **fields), version)
-    return answer
+        response = client.call(join_request(group_id, response.member_id, **fields), version)
+    return response
 
 
 def sync(client: RawClient, group_id: str, joined: Any, version: int = 5) -> Any:
@@ -104,8 +104,10 @@ def commit(
     )
     if version >= 10:
         topic.topic_id = client.topic_id("t")
-    answer = client.call(OffsetCommitRequest(group_id=group_id, topics=[topic], **fields), version)
-    return [each.error_code for each in answer.topics[0].partitions]
+    response = client.call(
+        OffsetCommitRequest(group_id=group_id, topics=[topic], **fields), version
+    )
+    return [each.error_code for each in response.topics[0].partitions]
 
 
 def fetch(
@@ -117,7 +119,7 @@ def fetch(
         topics = None if everything else [OffsetFetchRequest.Topic(name="t")]
         if topics is not None:
             topics[0].partition_indexes = numbers
-        answer = client.call(OffsetFetchRequest(group_id=group_id, topics=topics), version)
+        response = client.call(OffsetFetchRequest(group_id=group_id, topics=topics), version)
     else:
         wanted = OffsetFetchRequest.Group(group_id=group_id)
         if not everything:
@@ -125,10 +127,10 @@ def fetch(
             if version >= 10:
                 topic.topic_id = client.topic_id("t")
             wanted.topics = [topic]
-        (answer,) = client.call(OffsetFetchRequest(groups=[wanted]), version).groups
+        (response,) = client.call(OffsetFetchRequest(groups=[wanted]), version).groups
     if version >= 2:
-        assert answer.error_code == 0
-    rows = [each for topic in answer.topics for each in topic.partitions]
+        assert response.error_code == 0
+    rows = [each for topic in response.topics for each in topic.partitions]
     assert not any(each.error_code for each in rows)
     return {each.partition_index: each.committed_offset for each in rows}
 
@@ -196,8 +198,8 @@ def test_a_member_joins_syncs_and_leaves_in_every_version(client: RawClient, ver
         assert again.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     else:
         request.members = [LeaveGroupRequest.Member(member_id=joined.member_id)] * 2
-        answer = client.call(request, leave_version)
-        codes = [each.error_code for each in answer.members]
+        response = client.call(request, leave_version)
+        codes = [each.error_code for each in response.members]
         assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
 
 
@@ -348,8 +350,8 @@ def test_offsets_are_deleted_unless_subscribed(client: RawClient) -> None:
 
     assert delete("nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
     commit(client, "deleting", 5)
-    answer = delete("deleting")
-    codes = [each.error_code for each in answer.topics[0].partitions]
+    response = delete("deleting")
+    codes = [each.error_code for each in response.topics[0].partitions]
     assert codes == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert fetch(client, "deleting")[0] == -1
     joined = join(client, "deleting")
@@ -366,8 +368,8 @@ def test_groups_are_listed_by_state_and_type(client: RawClient) -> None:
     sync(client, "listed stable", join(client, "listed stable"))
 
     def listed(version: int, **filters: Any) -> set[str]:
-        answer = client.call(ListGroupsRequest(**filters), version)
-        names = {group.group_id for group in answer.groups}
+        response = client.call(ListGroupsRequest(**filters), version)
+        names = {group.group_id for group in response.groups}
         return names & {"listed empty", "listed stable"}
 
     for version in range(6):
@@ -383,8 +385,8 @@ def test_only_groups_without_members_are_deleted(client: RawClient, version: int
     names = [f"busy-{version}", f"idle-{version}", "nobody"]
     sync(client, names[0], join(client, names[0]))
     commit(client, names[1], 1)
-    answer = client.call(DeleteGroupsRequest(groups_names=names), version)
-    assert {each.group_id: each.error_code for each in answer.results} == {
+    response = client.call(DeleteGroupsRequest(groups_names=names), version)
+    assert {each.group_id: each.error_code for each in response.results} == {
         names[0]: ErrorCode.NON_EMPTY_GROUP,
         names[1]: ErrorCode.NONE,
         names[2]: ErrorCode.GROUP_ID_NOT_FOUND,

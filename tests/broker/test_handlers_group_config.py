@@ -94,9 +94,9 @@ def beat(client: RawClient, group_id: str, epoch: int) -> Any:
         request.rebalance_timeout_ms = 1000
         request.subscribed_topic_names = ["t"]
         request.topic_partitions = []
-    answer = client.call(request, 1)
-    assert answer.error_code == 0, answer
-    return answer
+    response = client.call(request, 1)
+    assert response.error_code == 0, response
+    return response
 
 
 def state_of(client: RawClient, group_id: str) -> str:
@@ -220,9 +220,9 @@ def test_resources_are_listed(client: RawClient) -> None:
     assert change(client, "listed", HEARTBEAT, "8000") == 0
 
     def listed(*types: int, version: int = 1) -> set[tuple[int, str]]:
-        answer = client.call(ListConfigResourcesRequest(resource_types=list(types)), version)
-        assert answer.error_code == 0
-        rows = [(each.resource_type, each.resource_name) for each in answer.config_resources]
+        response = client.call(ListConfigResourcesRequest(resource_types=list(types)), version)
+        assert response.error_code == 0
+        rows = [(each.resource_type, each.resource_name) for each in response.config_resources]
         assert len(rows) == len(set(rows))
         return set(rows)
 

@@ -16,9 +16,9 @@ import pytest
 
 from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
 from harness.raw_client import records_of
-from harness.reply_receiver import Kept
+from harness.reply_receiver import RecordedReplies
 from millstream.broker.config.broker_config import BrokerConfig
-from millstream.broker.context import Context, Peer
+from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.fetch_session import FetchSessions
 from millstream.broker.handlers import describe_producers, fetch, list_offsets
 from millstream.broker.metrics.broker_metrics import Metrics
@@ -59,9 +59,9 @@ class Broker:
             fetch_sessions=FetchSessions(8, clock, random.Random(1)),
         )
         self.failures = CallbackFailures()
-        self.kept = Kept()
+        self.kept = RecordedReplies()
         self.context = Context(
-            services, "PLAINTEXT", 12, "test", Peer("127.0.0.1", 0), 0.0, self.kept
+            services, "PLAINTEXT", 12, "test", ConnectedClient("127.0.0.1", 0), 0.0, self.kept
         )
 
     # The interface of `Replicas`
@@ -102,9 +102,9 @@ class Broker:
         self.partition.append_marker(producer_id, 0, commit=commit, coordinator_epoch=3)
 
     def fetch(self, offset: int, isolation: int, *, max_bytes: int = 1 << 20) -> Any:
-        answer = fetch.handle(fetch_request(offset, isolation, max_bytes=max_bytes), self.context)
-        assert not isinstance(answer, Reply)
-        ((row,),) = (topic.partitions for topic in answer.responses)
+        response = fetch.handle(fetch_request(offset, isolation, max_bytes=max_bytes), self.context)
+        assert not isinstance(response, Reply)
+        ((row,),) = (topic.partitions for topic in response.responses)
         return row
 
     def find_offset(self, timestamp: int, isolation: int) -> int:
@@ -181,19 +181,21 @@ def test_a_response_names_the_aborted_transactions_of_its_records(broker: Broker
 
 def test_a_marker_ends_the_wait_of_a_committed_reader(broker: Broker) -> None:
     async def wait() -> tuple[bool, Any]:
-        answer = fetch.handle(fetch_request(0, READ_COMMITTED, max_wait_ms=60_000), broker.context)
-        assert isinstance(answer, Reply)
+        response = fetch.handle(
+            fetch_request(0, READ_COMMITTED, max_wait_ms=60_000), broker.context
+        )
+        assert isinstance(response, Reply)
         broker.send(1, 1)
         await asyncio.sleep(0)
-        was_answered = not answer.is_open
+        was_answered = not response.is_open
         broker.end(1, commit=True)
         await asyncio.sleep(0)
         return was_answered, broker.kept.results[0]
 
     broker.send(1, 0)
-    was_answered, answer = asyncio.run(wait())
+    was_answered, response = asyncio.run(wait())
     assert not was_answered
-    assert offsets(answer.responses[0].partitions[0]) == [0, 1, 2]
+    assert offsets(response.responses[0].partitions[0]) == [0, 1, 2]
 
 
 def test_latest_is_the_last_stable_offset_for_committed_readers(broker: Broker) -> None:

@@ -50,11 +50,11 @@ def test_every_version_appends(client: RawClient, topic: str, version: int) -> N
     topic_id = client.topic_id(topic)
     for expected in (0, 2):
         request = produce_request(topic, values_batch(b"a", b"b"), topic_id=topic_id)
-        answer = client.call(request, version)
-        (row,) = answer.responses[0].partition_responses
+        response = client.call(request, version)
+        (row,) = response.responses[0].partition_responses
         assert (row.error_code, row.base_offset, row.log_append_time_ms) == (0, expected, -1)
-        assert answer.responses[0].name == (topic if version < 13 else "")
-        assert answer.responses[0].topic_id == (topic_id if version >= 13 else bytes(16))
+        assert response.responses[0].name == (topic if version < 13 else "")
+        assert response.responses[0].topic_id == (topic_id if version >= 13 else bytes(16))
     assert values_in(client, topic) == [b"a", b"b", b"a", b"b"]
 
 
@@ -155,10 +155,10 @@ def test_a_bad_partition_does_not_affect_the_others(client: RawClient) -> None:
 def test_acks_0_has_no_response_and_a_failure_closes_the_connection(
     broker: BrokerProcess, client: RawClient, topic: str
 ) -> None:
-    client.send(produce_request(topic, values_batch(b"a"), acks=0), 12, answered=False)
+    client.send(produce_request(topic, values_batch(b"a"), acks=0), 12, has_response=False)
     assert values_in(client, topic) == [b"a"]
     with RawClient(broker.host, broker.port) as other:
-        other.send(produce_request(topic, _broken_crc(), acks=0), 12, answered=False)
+        other.send(produce_request(topic, _broken_crc(), acks=0), 12, has_response=False)
         assert other.is_closed_within(10)
     assert values_in(client, topic) == [b"a"]
 
@@ -212,9 +212,9 @@ def test_timestamps_outside_of_the_limits_of_the_topic_are_rejected(client: RawC
 
 
 def new_producer(client: RawClient) -> int:
-    answer = client.call(InitProducerIdRequest())
-    assert (answer.error_code, answer.producer_epoch) == (0, 0)
-    return int(answer.producer_id)
+    response = client.call(InitProducerIdRequest())
+    assert (response.error_code, response.producer_epoch) == (0, 0)
+    return int(response.producer_id)
 
 
 def sequenced(producer_id: int, sequence: int, *values: bytes, epoch: int = 0) -> bytearray:

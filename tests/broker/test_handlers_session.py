@@ -55,9 +55,9 @@ def named(version: int) -> ApiVersionsRequest:
 
 @pytest.mark.parametrize("version", range(5))
 def test_api_versions_in_every_version(client: RawClient, version: int) -> None:
-    answer = client.call(named(version), version)
-    ranges = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert answer.error_code == 0
+    response = client.call(named(version), version)
+    ranges = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+    assert response.error_code == 0
     assert ranges[0][1] >= 11
     assert ranges[1][1] >= 13
     assert ranges[18][0] == 0
@@ -71,9 +71,9 @@ def test_an_unknown_version_of_api_versions_gets_a_response_of_version_0(
     client.send_raw(b"".join(frame_request(18, version, 7, "new", body)))
     frame = client.receive_frame()
     correlation_id, position = parse_response_header(frame, 18, 0)
-    answer = codec(ApiVersionsResponse, 0).decode(frame, position)
-    assert (correlation_id, answer.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
-    assert 18 in {each.api_key for each in answer.api_keys}
+    response = codec(ApiVersionsResponse, 0).decode(frame, position)
+    assert (correlation_id, response.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
+    assert 18 in {each.api_key for each in response.api_keys}
     assert client.call(named(3), 3).error_code == 0
 
 
@@ -142,10 +142,10 @@ def test_a_large_frame_may_arrive_in_parts(client: RawClient) -> None:
 
 @pytest.mark.parametrize("version", range(3))
 def test_the_cluster_is_described(broker: BrokerProcess, client: RawClient, version: int) -> None:
-    answer = client.call(DescribeClusterRequest(), version)
-    assert [(each.broker_id, each.port) for each in answer.brokers] == [(1, broker.port)]
-    assert answer.controller_id == 1
-    assert answer.cluster_id
+    response = client.call(DescribeClusterRequest(), version)
+    assert [(each.broker_id, each.port) for each in response.brokers] == [(1, broker.port)]
+    assert response.controller_id == 1
+    assert response.cluster_id
 
 
 @pytest.mark.parametrize("size", [0, -1, -(2**31), 2**31 - 1, 100 * 1024 * 1024 + 1])

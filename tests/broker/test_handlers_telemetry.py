@@ -93,9 +93,9 @@ def shown(client: RawClient, name: str, *keys: str) -> dict[str, tuple[str, int]
 
 def listed(client: RawClient, version: int = 1) -> list[str]:
     request = ListConfigResourcesRequest(resource_types=[CLIENT_METRICS] if version else [])
-    answer = client.call(request, version)
-    assert answer.error_code == 0
-    return [each.resource_name for each in answer.config_resources]
+    response = client.call(request, version)
+    assert response.error_code == 0
+    return [each.resource_name for each in response.config_resources]
 
 
 def get(client: RawClient, instance_id: bytes = bytes(16)) -> Any:
@@ -114,8 +114,8 @@ def push(client: RawClient, subscription: Any, *metrics: Any, **fields: Any) -> 
 
 def scrape(broker: BrokerProcess) -> str:
     url = f"http://{broker.host}:{broker.http_port}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(url, timeout=60) as response:
+        text: str = response.read().decode()
     return text
 
 
@@ -207,13 +207,15 @@ def test_a_broker_without_metrics_has_no_telemetry_apis() -> None:
 
 
 def test_without_subscriptions_no_metrics_are_requested(client: RawClient) -> None:
-    answer = get(client)
-    assert answer.error_code == 0
-    assert (answer.requested_metrics, answer.push_interval_ms) == ([], 300_000)
-    assert answer.accepted_compression_types == [4, 3, 1, 2]
-    assert answer.telemetry_max_bytes == BYTES_MAX
-    assert not answer.delta_temporality
-    assert get(client, answer.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    response = get(client)
+    assert response.error_code == 0
+    assert (response.requested_metrics, response.push_interval_ms) == ([], 300_000)
+    assert response.accepted_compression_types == [4, 3, 1, 2]
+    assert response.telemetry_max_bytes == BYTES_MAX
+    assert not response.delta_temporality
+    assert (
+        get(client, response.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    )
 
 
 def test_subscriptions_match_attributes_of_clients(
@@ -283,12 +285,12 @@ def test_a_changed_subscription_reaches_a_client_at_its_next_push(client: RawCli
     subscription = get(client)
     subscribe(client, "s", metrics="b")
 
-    def is_told() -> bool:
+    def has_changed() -> bool:
         # The change is in the store, and this broker applies it a moment later.
         with_old_id = push(client, subscription)
         return with_old_id is ErrorCode.UNKNOWN_SUBSCRIPTION_ID
 
-    wait_until(is_told, "the change to arrive")
+    wait_until(has_changed, "the change to arrive")
     assert get(client, subscription.client_instance_id).requested_metrics == ["b"]
 
 
@@ -300,5 +302,5 @@ def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
         process.start()
         with RawClient(process.host, process.port) as client:
             assert listed(client) == ["s"]
-            answer = get(client)
-            assert (answer.requested_metrics, answer.push_interval_ms) == (["a"], 1000)
+            response = get(client)
+            assert (response.requested_metrics, response.push_interval_ms) == (["a"], 1000)

@@ -68,9 +68,9 @@ def test_a_topic_has_the_defaults_of_the_broker(client: RawClient) -> None:
 def test_the_response_has_the_configs_in_force(client: RawClient) -> None:
     config = Topic.Config(name="retention.ms", value="12345")
     (row,) = create(client, new("configured", configs=[config]))
-    told = {each.name: each.value for each in row.configs}
-    assert told["retention.ms"] == "12345"
-    assert told["cleanup.policy"] == "delete"
+    configs = {each.name: each.value for each in row.configs}
+    assert configs["retention.ms"] == "12345"
+    assert configs["cleanup.policy"] == "delete"
 
 
 REFUSED = {
@@ -207,10 +207,10 @@ def test_metadata_in_every_version(broker: BrokerProcess, client: RawClient, ver
     if metadata(client, "described")[0].error_code:
         client.create_topic("described", 2)
     wanted = [MetadataRequest.Topic(name="described")]
-    answer = client.call(MetadataRequest(topics=wanted), version)
-    (node,) = answer.brokers
+    response = client.call(MetadataRequest(topics=wanted), version)
+    (node,) = response.brokers
     assert (node.node_id, node.host, node.port) == (1, broker.host, broker.port)
-    (topic,) = answer.topics
+    (topic,) = response.topics
     assert (topic.error_code, topic.name, len(topic.partitions)) == (0, "described", 2)
     assert topic.partitions[0].isr_nodes == [1]
     everything = MetadataRequest(topics=None if version else [])
@@ -246,20 +246,20 @@ def test_partitions_are_described_in_pages(client: RawClient) -> None:
     seen: list[tuple[str, int, list[int]]] = []
     cursor = None
     for _ in range(10):
-        answer = client.call(
+        response = client.call(
             DescribeTopicPartitionsRequest(topics=wanted, response_partition_limit=3, cursor=cursor)
         )
-        numbers = [len(topic.partitions) for topic in answer.topics]
+        numbers = [len(topic.partitions) for topic in response.topics]
         assert sum(numbers) <= 3
         seen += [
             (topic.name, topic.error_code, [each.partition_index for each in topic.partitions])
-            for topic in answer.topics
+            for topic in response.topics
         ]
-        if answer.next_cursor is None:
+        if response.next_cursor is None:
             break
         cursor = DescribeTopicPartitionsRequest.Cursor(
-            topic_name=answer.next_cursor.topic_name,
-            partition_index=answer.next_cursor.partition_index,
+            topic_name=response.next_cursor.topic_name,
+            partition_index=response.next_cursor.partition_index,
         )
     numbers_of: dict[str, list[int]] = {}
     for name, _, numbers in seen:

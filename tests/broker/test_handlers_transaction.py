@@ -67,8 +67,8 @@ def producer(client: RawClient, name: str) -> RawProducer:
 
 
 def describe(client: RawClient, transactional_id: str) -> Any:
-    answer = client.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]))
-    return answer.transaction_states[0]
+    response = client.call(DescribeTransactionsRequest(transactional_ids=[transactional_id]))
+    return response.transaction_states[0]
 
 
 def wait_for_state(client: RawClient, transactional_id: str, state: str) -> None:
@@ -185,7 +185,7 @@ def test_a_transactional_request_with_acks_0_closes_the_connection(
     request = produce_request(topic, producer.batch(topic, b"x"), acks=0)
     request.transactional_id = producer.transactional_id
     with RawClient(broker.host, broker.port) as other:
-        other.send(request, 12, answered=False)
+        other.send(request, 12, has_response=False)
         assert other.is_closed_within(10)
     assert client.read_all(topic) == []
 
@@ -258,19 +258,19 @@ def test_invalid_init_producer_id_requests_are_rejected(
     client: RawClient, fields: dict[str, Any], code: ErrorCode
 ) -> None:
     given = {"transactional_id": "nonsense", "transaction_timeout_ms": 1000, **fields}
-    answer = client.call(InitProducerIdRequest(**given))
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+    response = client.call(InitProducerIdRequest(**given))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
 
 
 def test_unknown_transactional_ids_are_rejected(client: RawClient, topic: str) -> None:
-    stranger = RawProducer(client, "stranger")
-    stranger.producer_id, stranger.epoch = 1, 0
-    assert stranger.add(topic, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
-    assert stranger.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert stranger.add_offsets("g") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert stranger.commit_offset("g", "t", 1) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert stranger.produce(topic, b"x") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
-    assert describe(client, "stranger").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    unknown = RawProducer(client, "unknown")
+    unknown.producer_id, unknown.epoch = 1, 0
+    assert unknown.add(topic, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    assert unknown.end(commit=True) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert unknown.add_offsets("g") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert unknown.commit_offset("g", "t", 1) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert unknown.produce(topic, b"x") == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert describe(client, "unknown").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
 
 
 # Transaction version 2
@@ -324,13 +324,13 @@ def test_a_late_batch_of_the_last_transaction_does_not_become_part_of_the_next(
 
 
 def test_api_versions_has_the_transaction_version(client: RawClient) -> None:
-    answer = client.call(
+    response = client.call(
         ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 4
     )
-    finalized = {each.name: each.max_version_level for each in answer.finalized_features}
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
     assert finalized["transaction.version"] == 2
-    assert answer.finalized_features_epoch >= 0
-    supported = {each.name: each.max_version for each in answer.supported_features}
+    assert response.finalized_features_epoch >= 0
+    supported = {each.name: each.max_version for each in response.supported_features}
     assert supported["transaction.version"] == 2
 
 
@@ -428,11 +428,11 @@ def test_a_broker_with_transaction_version_0_reports_it(tmp_path: Path) -> None:
         BrokerProcess(tmp_path, {"transaction.version": 0}) as broker,
         RawClient(broker.host, broker.port) as client,
     ):
-        answer = client.call(
+        response = client.call(
             ApiVersionsRequest(client_software_name="raw", client_software_version="1"), 3
         )
-        assert "transaction.version" not in {each.name for each in answer.finalized_features}
-        assert answer.supported_features == []
+        assert "transaction.version" not in {each.name for each in response.finalized_features}
+        assert response.supported_features == []
         client.create_topic("t")
         find_coordinator(client, "x")
         producer = RawProducer(client, "x")
@@ -465,9 +465,9 @@ def test_transactions_are_described_and_listed(
     assert [(each.topic, each.partitions) for each in row.topics] == [(topic, [0, 2])]
 
     def listed(version: int | None = None, **filters: Any) -> set[str]:
-        answer = client.call(ListTransactionsRequest(**filters), version)
-        assert answer.error_code == 0
-        return {each.transactional_id for each in answer.transaction_states}
+        response = client.call(ListTransactionsRequest(**filters), version)
+        assert response.error_code == 0
+        return {each.transactional_id for each in response.transaction_states}
 
     for version in range(3):
         assert name in listed(version)
@@ -477,10 +477,10 @@ def test_transactions_are_described_and_listed(
     assert name not in listed(1, duration_filter=60_000)
     assert listed(2, transactional_id_pattern=f"{name[:5]}.*{name[-5:]}") == {name}
     assert listed(2, transactional_id_pattern=name[:5]) == set()
-    answer = client.call(ListTransactionsRequest(state_filters=["Odd"]))
-    assert (answer.unknown_state_filters, answer.transaction_states) == (["Odd"], [])
-    answer = client.call(ListTransactionsRequest(transactional_id_pattern="("))
-    assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+    response = client.call(ListTransactionsRequest(state_filters=["Odd"]))
+    assert (response.unknown_state_filters, response.transaction_states) == (["Odd"], [])
+    response = client.call(ListTransactionsRequest(transactional_id_pattern="("))
+    assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_transactional_ids_with_any_characters_match_a_pattern(
@@ -489,10 +489,10 @@ def test_transactional_ids_with_any_characters_match_a_pattern(
     transactional_id = f"{name}: orders/ü"
     RawProducer(client, transactional_id).init()
     for pattern in (f"{name}: orders/.", f"{name}:\\s[a-z]+/[^a-z]", f"{name}.*"):
-        answer = client.call(ListTransactionsRequest(transactional_id_pattern=pattern))
-        assert [each.transactional_id for each in answer.transaction_states] == [transactional_id]
-    answer = client.call(ListTransactionsRequest(transactional_id_pattern=f"{name}:[a-z]*"))
-    assert answer.transaction_states == []
+        response = client.call(ListTransactionsRequest(transactional_id_pattern=pattern))
+        assert [each.transactional_id for each in response.transaction_states] == [transactional_id]
+    response = client.call(ListTransactionsRequest(transactional_id_pattern=f"{name}:[a-z]*"))
+    assert response.transaction_states == []
 
 
 def test_partitions_are_verified_in_batches(
@@ -513,8 +513,8 @@ def test_partitions_are_verified_in_batches(
             for each in (producer, other)
         ]
     )
-    answer = client.call(request, 5)
-    assert [each.transactional_id for each in answer.results_by_transaction] == [
+    response = client.call(request, 5)
+    assert [each.transactional_id for each in response.results_by_transaction] == [
         producer.transactional_id,
         other.transactional_id,
     ]
@@ -536,9 +536,9 @@ def test_an_operator_ends_a_transaction_with_markers(
                 WriteTxnMarkersRequest.Marker.Topic(name=topic, partition_indexes=list(partitions))
             ],
         )
-        answer = client.call(WriteTxnMarkersRequest(markers=[marker]), 1)
-        assert answer.markers[0].producer_id == producer.producer_id
-        return [each.error_code for each in answer.markers[0].topics[0].partitions]
+        response = client.call(WriteTxnMarkersRequest(markers=[marker]), 1)
+        assert response.markers[0].producer_id == producer.producer_id
+        return [each.error_code for each in response.markers[0].topics[0].partitions]
 
     assert committed_values(client, topic) == []
     assert mark(0, 9, epoch=producer.epoch) == [0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -581,14 +581,14 @@ def test_the_producer_that_kept_a_transaction_ends_it(
 ) -> None:
     assert producer.add(topic, 0) == [0]
     assert producer.produce(topic, b"x", version=CLASSIC_PRODUCE) == 0
-    answer = keep(client, producer)
-    assert (answer.error_code, answer.producer_epoch) == (0, producer.epoch + 1)
-    ongoing = (answer.ongoing_txn_producer_id, answer.ongoing_txn_producer_epoch)
+    response = keep(client, producer)
+    assert (response.error_code, response.producer_epoch) == (0, producer.epoch + 1)
+    ongoing = (response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
     assert ongoing == (producer.producer_id, producer.epoch)
     row = describe(client, producer.transactional_id)
     assert (row.transaction_state, row.transaction_timeout_ms) == ("Ongoing", 2**31 - 1)
     assert producer.end(commit=True, version=CLASSIC_END) == ErrorCode.PRODUCER_FENCED
-    producer.become(answer.producer_id, answer.producer_epoch)
+    producer.become(response.producer_id, response.producer_epoch)
     assert producer.add(topic, 1) == [ErrorCode.INVALID_TXN_STATE]
     for _ in range(2):
         assert producer.end(commit=commit, version=CLASSIC_END) == 0
@@ -601,9 +601,9 @@ def test_the_producer_that_kept_a_transaction_ends_it(
 def test_keeping_reports_that_no_transaction_is_open(
     client: RawClient, producer: RawProducer
 ) -> None:
-    answer = keep(client, producer)
-    assert (answer.error_code, answer.ongoing_txn_producer_id) == (0, -1)
-    assert answer.ongoing_txn_producer_epoch == -1
+    response = keep(client, producer)
+    assert (response.error_code, response.ongoing_txn_producer_id) == (0, -1)
+    assert response.ongoing_txn_producer_epoch == -1
 
 
 def test_the_settings_may_disallow_transactions_without_a_timeout(tmp_path: Path) -> None:
@@ -617,8 +617,8 @@ def test_the_settings_may_disallow_transactions_without_a_timeout(tmp_path: Path
         producer = RawProducer(client, "x")
         producer.init()
         assert producer.add("t", 0) == [0]
-        answer = keep(client, producer)
-        assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        response = keep(client, producer)
+        assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_a_prepared_transaction_survives_its_timeout_and_a_restart(tmp_path: Path) -> None:
@@ -631,8 +631,8 @@ def test_a_prepared_transaction_survives_its_timeout_and_a_restart(tmp_path: Pat
                 each.init(timeout_ms=4000)
                 assert each.add("t", 0) == [0]
             assert producer.produce("t", b"x", version=CLASSIC_PRODUCE) == 0
-            answer = keep(client, producer)
-            assert answer.error_code == 0
+            response = keep(client, producer)
+            assert response.error_code == 0
         process.kill()
         process.start()
         with RawClient(process.host, process.port) as client:
@@ -640,7 +640,7 @@ def test_a_prepared_transaction_survives_its_timeout_and_a_restart(tmp_path: Pat
             wait_for_state(client, "y", "CompleteAbort")
             assert describe(client, "x").transaction_state == "Ongoing"
             producer.client = client
-            producer.become(answer.producer_id, answer.producer_epoch)
+            producer.become(response.producer_id, response.producer_epoch)
             assert producer.end(commit=True, version=CLASSIC_END) == 0
             wait_for_state(client, "x", "CompleteCommit")
             assert committed_values(client, "t") == [b"x"]

@@ -29,16 +29,16 @@ class FakeApi(PeerApi[str]):
     response = HeartbeatResponse
 
     def __init__(self) -> None:
-        self.answers: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
 
     def request(self, items: Sequence[str]) -> HeartbeatRequest:
         return HeartbeatRequest(group_id=",".join(items))
 
     def complete(self, items: Sequence[str], response: Any) -> None:
-        self.answers |= dict.fromkeys(items, response)
+        self.responses |= dict.fromkeys(items, response)
 
     def fail(self, item: str, code: ErrorCode) -> None:
-        self.answers[item] = code
+        self.responses[item] = code
 
 
 class FakePeer:
@@ -123,10 +123,10 @@ def test_items_of_one_turn_share_a_request_and_a_connection(run: Any) -> None:
         world.link.put("d")
         await turns()
         assert world.requests == ["a,b,c", "d"]
-        for (_, future), answer in zip(world.peer.sent, ("first", "second"), strict=True):
-            future.set_result(answer)
+        for (_, future), response in zip(world.peer.sent, ("first", "second"), strict=True):
+            future.set_result(response)
         await turns()
-        assert world.api.answers == {"a": "first", "b": "first", "c": "first", "d": "second"}
+        assert world.api.responses == {"a": "first", "b": "first", "c": "first", "d": "second"}
         assert world.peer.connects == 1
 
     run(body)
@@ -161,9 +161,9 @@ def test_an_item_that_cannot_be_delivered_fails(run: Any, monkeypatch: pytest.Mo
         for item in "abc":
             world.link.put(item)
         # One item above the limit.
-        assert world.api.answers == {"c": ErrorCode.NETWORK_EXCEPTION}
+        assert world.api.responses == {"c": ErrorCode.NETWORK_EXCEPTION}
         await turns()
-        assert world.api.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        assert world.api.responses == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
         # The next item connects again.
         world.peer.is_reachable = True
         world.link.put("d")
@@ -171,7 +171,7 @@ def test_an_item_that_cannot_be_delivered_fails(run: Any, monkeypatch: pytest.Mo
         assert world.requests == ["d"]
         world.peer.close()
         await turns()
-        assert world.api.answers["d"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.responses["d"] == ErrorCode.NETWORK_EXCEPTION
         world.link.put("e")
         await turns()
         assert (world.requests, world.peer.connects) == (["d", "e"], 3)
@@ -187,10 +187,10 @@ def test_a_missing_response_closes_the_connection(
     async def body(world: World) -> None:
         world.link.put("a")
         deadline = asyncio.get_running_loop().time() + 60
-        while "a" not in world.api.answers:
+        while "a" not in world.api.responses:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.001)
-        assert world.api.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.responses["a"] == ErrorCode.NETWORK_EXCEPTION
         assert world.peer.closed
 
     run(body)
@@ -204,7 +204,7 @@ def test_a_closed_link_fails_its_items(run: Any) -> None:
         world.link.close()
         await turns()
         world.link.put("c")
-        assert world.api.answers == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
+        assert world.api.responses == dict.fromkeys("abc", ErrorCode.NETWORK_EXCEPTION)
         assert world.requests == ["a"]
 
     run(body)
@@ -214,14 +214,14 @@ def test_a_broker_that_leaves_or_restarts_loses_its_link(run: Any) -> None:
     async def body(world: World) -> None:
         world.links.put(1, "a")
         world.links.put(2, "b")
-        assert world.api.answers == {"b": ErrorCode.NETWORK_EXCEPTION}
+        assert world.api.responses == {"b": ErrorCode.NETWORK_EXCEPTION}
         await turns()
         assert world.requests == ["a"]
         # The broker restarted: earlier items get no response.
         after = image(1, 2)
         world.links.apply_delta(after, ImageDelta(brokers=dict(after.brokers)))
         await turns()
-        assert world.api.answers["a"] == ErrorCode.NETWORK_EXCEPTION
+        assert world.api.responses["a"] == ErrorCode.NETWORK_EXCEPTION
         world.links.put(2, "c")
         await turns()
         assert world.requests == ["a", "c"]
@@ -239,7 +239,7 @@ def test_a_bug_while_connecting_fails_pending_items(run: Any) -> None:
         world.peer.bug = RuntimeError("a bug")
         world.link.put("a")
         await turns()
-        assert world.api.answers == {"a": ErrorCode.NETWORK_EXCEPTION}
+        assert world.api.responses == {"a": ErrorCode.NETWORK_EXCEPTION}
         assert world.supervisor.failures["broker-link"] == 1
         world.peer.bug = None
         world.link.put("b")

@@ -144,7 +144,7 @@ def test_the_other_partitions_are_not_affected(client: RawClient, topic: str) ->
 def test_acks_0_closes_the_connection(broker: BrokerProcess, compacted: str) -> None:
     with RawClient(broker.host, broker.port) as other:
         request = produce_request(compacted, batch_of((0, None)), acks=0)
-        other.send(request, PRODUCE_BY_NAME, answered=False)
+        other.send(request, PRODUCE_BY_NAME, has_response=False)
         assert other.is_closed_within(10)
 
 
@@ -176,9 +176,9 @@ class _Idempotent:
     """Produces records with keys, or bad ones without, with any sequence and epoch."""
 
     def __init__(self, client: RawClient, topic: str) -> None:
-        answer = client.call(InitProducerIdRequest(), 4)
-        assert answer.error_code == 0
-        self._id = answer.producer_id
+        response = client.call(InitProducerIdRequest(), 4)
+        assert response.error_code == 0
+        self._id = response.producer_id
         self._client = client
         self._topic = topic
 
@@ -218,8 +218,8 @@ def test_the_sequence_can_be_used_again(client: RawClient, compacted: str) -> No
 def test_a_duplicate_is_not_validated_again(client: RawClient, topic: str) -> None:
     """An appended batch is a duplicate even if the topic would reject it now."""
     client.create_topic(topic)
-    answer = client.call(InitProducerIdRequest(), 4)
-    fields = {"producer_id": answer.producer_id, "producer_epoch": 0}
+    response = client.call(InitProducerIdRequest(), 4)
+    fields = {"producer_id": response.producer_id, "producer_epoch": 0}
     batch = batch_of((0, None), **fields, base_sequence=0)
     assert client.produce(topic, bytearray(batch)).base_offset == 0
     config = IncrementalAlterConfigsRequest.Resource.Config(

@@ -26,7 +26,7 @@ from millstream.broker.session import _Slot
 from millstream.log.files import FileHandle
 from millstream.log.reading.slice import HeldSlice
 from millstream.model.reply import Reply
-from millstream.wire.messages.fetch import FetchResponse
+from millstream.wire.messages.fetch import FetchRequest, FetchResponse
 from millstream.wire.messages.find_coordinator import FindCoordinatorResponse
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from millstream.wire.messages.produce import ProduceResponse
@@ -67,16 +67,16 @@ def topic(brokers: ServerSet) -> str:
 
 
 #: Objects left by earlier tests in this process, which are not counted.
-_strangers: list[object] = []
+_earlier: list[object] = []
 
 
 @pytest.fixture(autouse=True)
 def uncollected() -> Iterator[None]:
     gc.collect()
     gc.disable()
-    _strangers[:] = [each for each in gc.get_objects() if type(each) in (*KINDS, FileHandle)]
+    _earlier[:] = [each for each in gc.get_objects() if type(each) in (*KINDS, FileHandle)]
     yield
-    _strangers.clear()
+    _earlier.clear()
     gc.enable()
 
 
@@ -85,10 +85,10 @@ def living(brokers: ServerSet) -> Counter[str]:
 
     def look() -> Counter[str]:
         found = Counter[str]()
-        strangers = set(map(id, _strangers))
+        earlier = set(map(id, _earlier))
         for each in gc.get_objects():
             kind = type(each)
-            if id(each) in strangers:
+            if id(each) in earlier:
                 continue
             if kind in KINDS:
                 found[kind.__name__] += 1
@@ -111,9 +111,12 @@ def large_batch(size: int = LARGE) -> bytearray:
     return values_batch(bytes(size))
 
 
-def waiting_fetch(client: RawClient, topic: str, max_bytes: int = 16 << 20) -> None:
-    request = fetch_request([(topic, 0, 0)], min_bytes=1, max_wait_ms=60_000, max_bytes=max_bytes)
-    client.send(request, 12)
+def whole_topic(topic: str) -> FetchRequest:
+    return fetch_request([(topic, 0, 0)], min_bytes=1, max_wait_ms=60_000, max_bytes=16 << 20)
+
+
+def waiting_fetch(client: RawClient, topic: str) -> None:
+    client.send(whole_topic(topic), 12)
     client.socket.settimeout(30)
 
 
@@ -150,12 +153,14 @@ def test_nothing_is_left_after_a_disconnect_during_a_fetch(brokers: ServerSet, t
 def test_nothing_is_left_after_a_disconnect_with_an_unread_response(
     brokers: ServerSet, topic: str
 ) -> None:
-    """Part of the response was sent from its file, and the next response is held back."""
+    """Part of the first response was sent from its file; the second response waits behind it.
+
+    Both requests leave in one write, so that the broker reads them together. After the first
+    response it reads no further request: more than `WRITE_BUFFER_BYTES_MAX` is unsent."""
     with brokers.client(NODE) as reader, brokers.client(NODE) as writer:
         reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         assert writer.produce(topic, large_batch(HUGE)).error_code == 0
-        waiting_fetch(reader, topic)
-        waiting_fetch(reader, topic)
+        reader.send_together([whole_topic(topic), whole_topic(topic)], 12)
         wait_until(lambda: living(brokers)["pinned"] == 2, "files to be held open")
     nothing_is_left(brokers)
 

@@ -33,19 +33,19 @@ def client(broker: BrokerProcess) -> RawClient:
 
 
 def leader_epoch(raw: RawClient, topic: str) -> int:
-    answer = raw.call(MetadataRequest(topics=[MetadataRequest.Topic(name=topic)]))
-    epoch: int = answer.topics[0].partitions[0].leader_epoch
+    response = raw.call(MetadataRequest(topics=[MetadataRequest.Topic(name=topic)]))
+    epoch: int = response.topics[0].partitions[0].leader_epoch
     return epoch
 
 
 def epoch_end(raw: RawClient, topic: str, epoch: int) -> tuple[int, int]:
     wanted = OffsetForLeaderEpochRequest.Topic.Partition(partition=0, leader_epoch=epoch)
-    answer = raw.call(
+    response = raw.call(
         OffsetForLeaderEpochRequest(
             topics=[OffsetForLeaderEpochRequest.Topic(topic=topic, partitions=[wanted])]
         )
     )
-    row = answer.topics[0].partitions[0]
+    row = response.topics[0].partitions[0]
     return row.leader_epoch, row.end_offset
 
 
@@ -129,8 +129,8 @@ def alter_broker(raw: RawClient, node: str, name: str, value: str) -> ErrorCode:
             )
         ],
     )
-    answer = raw.call(IncrementalAlterConfigsRequest(resources=[resource]))
-    return ErrorCode(answer.responses[0].error_code)
+    response = raw.call(IncrementalAlterConfigsRequest(resources=[resource]))
+    return ErrorCode(response.responses[0].error_code)
 
 
 def test_settings_changed_at_run_time_hold_at_once_and_after_a_restart(tmp_path: Path) -> None:
@@ -230,19 +230,19 @@ def test_two_listeners_tell_each_client_its_own_addresses(tmp_path: Path) -> Non
         stderr=subprocess.DEVNULL,
     )
     try:
-        told = {}
+        advertised = {}
         for name, port in (("inside", inside), ("outside", outside)):
-            wait_until(lambda port=port: _answers(port), f"port {port}")
+            wait_until(lambda port=port: _responses(port), f"port {port}")
             with RawClient("127.0.0.1", port) as raw:
                 broker = raw.call(MetadataRequest(topics=[])).brokers[0]
-                told[name] = (broker.host, broker.port)
+                advertised[name] = (broker.host, broker.port)
     finally:
         process.terminate()
         assert process.wait(30) == 0
-    assert told == {"inside": ("127.0.0.1", inside), "outside": ("broker.example", 19094)}
+    assert advertised == {"inside": ("127.0.0.1", inside), "outside": ("broker.example", 19094)}
 
 
-def _answers(port: int) -> bool:
+def _responses(port: int) -> bool:
     try:
         RawClient("127.0.0.1", port).close()
     except OSError:
@@ -259,8 +259,8 @@ def test_creation_is_durable_when_it_is_answered(tmp_path: Path) -> None:
                 )
                 for number in range(50)
             ]
-            answer = raw.call(CreateTopicsRequest(topics=topics))
-            assert {row.error_code for row in answer.topics} == {0}
+            response = raw.call(CreateTopicsRequest(topics=topics))
+            assert {row.error_code for row in response.topics} == {0}
         broker.kill()
         broker.start()
         with client(broker) as raw:

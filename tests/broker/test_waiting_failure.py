@@ -77,9 +77,9 @@ def produce_to_all(client: RawClient, topic: str) -> None:
 
 
 def row_of(client: RawClient) -> Any:
-    answer = client.receive()
-    assert answer.error_code == 0
-    return answer.responses[0].partitions[0]
+    response = client.receive()
+    assert response.error_code == 0
+    return response.responses[0].partitions[0]
 
 
 def failing(method: Any, broken: Partition, error: Exception) -> Any:

@@ -82,8 +82,8 @@ class LogModel:
             self._numbers[process] += 1
             self._open[process] = Transaction(process, self._numbers[process], self._tick())
 
-    def send(self, process: str, partition: str, *, told: bool) -> None:
-        """Send a record. `told`: whether the sender learns the offset."""
+    def send(self, process: str, partition: str, *, knows_offset: bool) -> None:
+        """Send a record. `knows_offset`: whether the sender learns the offset."""
         transaction = self._open.get(process)
         if transaction is None:
             return
@@ -94,7 +94,7 @@ class LogModel:
         if self._strikes(Fault.REUSES_AN_OFFSET) and log:
             offset -= 1
         transaction.fate.setdefault(partition, Fate.OPEN)
-        transaction.steps.append(Send(partition, value, offset if told else None))
+        transaction.steps.append(Send(partition, value, offset if knows_offset else None))
         if not self._strikes(Fault.FORGETS_A_RECORD):
             log.append(Slot(offset, value, transaction))
         if self._strikes(Fault.REPEATS_A_RECORD):

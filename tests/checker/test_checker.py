@@ -285,7 +285,9 @@ def commands() -> SearchStrategy[Command]:
     return st.one_of(
         st.builds(lambda w: partial(LogModel.begin, process=w), writer),
         st.builds(
-            lambda w, p, told: partial(LogModel.send, process=w, partition=p, told=told),
+            lambda w, p, knows_offset: partial(
+                LogModel.send, process=w, partition=p, knows_offset=knows_offset
+            ),
             *(writer, partition, flag),
         ),
         st.builds(
@@ -331,8 +333,8 @@ def random_commands(chance: random.Random) -> Iterable[Command]:
         yield chance.choice(
             [
                 partial(LogModel.begin, process=writer),
-                partial(LogModel.send, process=writer, partition=partition, told=True),
-                partial(LogModel.send, process=writer, partition=partition, told=False),
+                partial(LogModel.send, process=writer, partition=partition, knows_offset=True),
+                partial(LogModel.send, process=writer, partition=partition, knows_offset=False),
                 partial(LogModel.end, process=writer, commit=chance.random() < 0.7, known=True),
                 partial(LogModel.consume, process=writer, partition=partition, count=3),
                 partial(LogModel.poll, process=reader, count=3, committed=reader == READERS[0]),

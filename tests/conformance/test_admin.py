@@ -65,7 +65,7 @@ def test_a_topic_is_created_once(admin: Admin, fresh_name: Callable[[], str]) ->
     topic = fresh_name()
     create(admin, topic, 1, {})
     if admin.name == "kafkajs":
-        admin.create_topic(topic, 2, {})  # it answers False instead of raising
+        admin.create_topic(topic, 2, {})  # it returns False instead of raising
     else:
         with pytest.raises(Exception) as caught:  # noqa: PT011  # each client has its own class
             admin.create_topic(topic, 2, {})

@@ -88,8 +88,8 @@ def rows(broker: BrokerProcess, client_id: str) -> dict[str, tuple[dict[str, str
     if not broker.is_alive():
         return {}
     url = f"http://{broker.host}:{broker.http_port}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(url, timeout=60) as response:
+        text = response.read().decode()
     found = {}
     for name, labels, value in re.findall(r"^(kafka_client_\w+)\{(.*)\} (\S+)$", text, re.M):
         pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))

@@ -59,10 +59,10 @@ def produce(cluster: ProcessCluster, topic: str) -> KafkaError | None:
     """Send one record with acks=all; return its outcome."""
     alive = ",".join(broker.bootstrap for broker in cluster if broker.is_alive())
     producer = Producer({"bootstrap.servers": alive, "acks": "all"})
-    told: list[KafkaError | None] = []
-    producer.produce(topic, b"v", on_delivery=lambda error, _: told.append(error))
+    outcomes: list[KafkaError | None] = []
+    producer.produce(topic, b"v", on_delivery=lambda error, _: outcomes.append(error))
     producer.flush(SECONDS_MAX)
-    (error,) = told
+    (error,) = outcomes
     return error
 
 
@@ -111,8 +111,8 @@ def test_the_brokers_say_which_defaults_they_have(
         (*_, line) = [
             line for line in broker.log_text().splitlines() if "defaults for new topics" in line
         ]
-        told = ", ".join(f"{key}={value}" for key, value in EXPECTED.items())
-        assert line.endswith(f"defaults for new topics: {told} (number of brokers: 3)")
+        expected = ", ".join(f"{key}={value}" for key, value in EXPECTED.items())
+        assert line.endswith(f"defaults for new topics: {expected} (number of brokers: 3)")
 
 
 def test_brokers_that_die_do_not_lower_what_is_asked_for(cluster: ProcessCluster) -> None:
@@ -173,11 +173,14 @@ def test_a_topic_with_one_replica_takes_acks_all_where_the_cluster_asks_for_two(
     # One partition on each broker, so that each must know the rule.
     for partition in range(3):
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
-        told: list[KafkaError | None] = []
+        outcomes: list[KafkaError | None] = []
         producer.produce(
-            "one", b"v", partition=partition, on_delivery=lambda error, _, to=told: to.append(error)
+            "one",
+            b"v",
+            partition=partition,
+            on_delivery=lambda error, _, to=outcomes: to.append(error),
         )
         producer.flush(SECONDS_MAX)
-        assert told == [None]
+        assert outcomes == [None]
     # As in Kafka: the configured value is shown, not the effective one.
     assert setting(admin, ResourceType.TOPIC, "one", "min.insync.replicas").value == "2"

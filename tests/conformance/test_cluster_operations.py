@@ -84,14 +84,14 @@ def millstream(cluster: ProcessCluster) -> Millstream:
     return run
 
 
-def settled(futures: dict[Any, Any]) -> None:
+def wait_for(futures: dict[Any, Any]) -> None:
     for future in futures.values():
         future.result(SECONDS_MAX)
 
 
 def create(admin: Admin, name: str, assignment: list[list[int]], **configs: str) -> None:
     topic = NewTopic(name, len(assignment), replica_assignment=assignment, config=configs)
-    settled(admin().create_topics([topic]))
+    wait_for(admin().create_topics([topic]))
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, partitions: int = 1) -> None:
@@ -116,8 +116,8 @@ def reorder(cluster: ProcessCluster, topic: str, replicas: list[int]) -> None:
     row = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=replicas)
     wanted = AlterPartitionReassignmentsRequest.Topic(name=topic, partitions=[row])
     with RawClient(cluster[1].host, cluster[1].port) as client:
-        answer = client.call(AlterPartitionReassignmentsRequest(topics=[wanted]))
-    assert [row.error_code for row in answer.responses[0].partitions] == [0]
+        response = client.call(AlterPartitionReassignmentsRequest(topics=[wanted]))
+    assert [row.error_code for row in response.responses[0].partitions] == [0]
 
 
 def metadata_of(cluster: ProcessCluster) -> Any:
@@ -181,8 +181,8 @@ def controller_of(cluster: ProcessCluster) -> int:
 
 
 def test_replicas_are_spread_over_racks(admin: Admin, cluster: ProcessCluster) -> None:
-    settled(admin().create_topics([NewTopic("spread", 6, 2)]))
-    settled(admin().create_partitions([NewPartitions("spread", 10)]))
+    wait_for(admin().create_topics([NewTopic("spread", 6, 2)]))
+    wait_for(admin().create_partitions([NewPartitions("spread", 10)]))
     wait_until(lambda: len(partitions_of(cluster, "spread")) == 10, "partitions", SECONDS_MAX)
     for row in partitions_of(cluster, "spread"):
         assert {RACKS[broker - 1] for broker in row.replica_nodes} == {"a", "b"}
@@ -265,7 +265,7 @@ def test_a_topic_deleted_while_a_broker_is_down(admin: Admin, cluster: ProcessCl
     produce(cluster, "doomed", 10, partitions=2)
     cluster[3].kill()
     until_gone(cluster, 3)
-    settled(admin().delete_topics(["doomed"]))
+    wait_for(admin().delete_topics(["doomed"]))
     folders = cluster[3].data
     assert list(folders.glob("doomed-*"))
     create(admin, "doomed", [[1, 2]])

@@ -64,9 +64,9 @@ def test_a_shard_is_not_served_before_all_its_records_are_committed(tmp_path: Pa
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
-        assert home.answers == {}
+        assert home.responses == {}
         home.apply_image(home.picture(isr=(1, 2), epoch=2))
-        assert home.answers["x"] == ErrorCode.NOT_COORDINATOR
+        assert home.responses["x"] == ErrorCode.NOT_COORDINATOR
         await turns()
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         home.apply_image(home.picture(isr=(1,), epoch=2))
@@ -96,7 +96,7 @@ def test_a_fenced_broker_closes_its_shards(tmp_path: Path) -> None:
         init(home, "x")
         home.replicas.fence(True)
         home.shards.match_leadership(home.image)
-        assert home.answers["x"] == ErrorCode.NOT_COORDINATOR
+        assert home.responses["x"] == ErrorCode.NOT_COORDINATOR
         assert code_of(home) == ErrorCode.NOT_COORDINATOR
         home.replicas.fence(False)
         home.shards.match_leadership(home.image)
@@ -137,7 +137,7 @@ def test_repeated_append_failures_delay_the_reload(
             broken.setattr(Partition, "append", fail)
             for name in ("first", "second"):
                 init_again(name)
-                assert home.answers[name] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+                assert home.responses[name] == ErrorCode.COORDINATOR_NOT_AVAILABLE
                 if name == "first":
                     # The first reload is immediate.
                     await loaded(home)
@@ -148,6 +148,6 @@ def test_repeated_append_failures_delay_the_reload(
         end_rest()
         await loaded(home)
         init_again("last")
-        assert home.answers["last"] == ProducerIdAndEpoch(7, 1)
+        assert home.responses["last"] == ProducerIdAndEpoch(7, 1)
 
     run(tmp_path, body)

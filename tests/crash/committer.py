@@ -99,11 +99,11 @@ class RawCommitter(Committer):
                 host, _, port = self._bootstrap.partition(":")
                 self._client = RawClient(host, int(port))
             request = OffsetCommitRequest(group_id=self.group, topics=topics)
-            answer = self._client.call(request, _COMMIT_BY_NAME)
+            response = self._client.call(request, _COMMIT_BY_NAME)
         except (Closed, ConnectionRefusedError):
             self.close()
             return False
-        return all(row.error_code == 0 for each in answer.topics for row in each.partitions)
+        return all(row.error_code == 0 for each in response.topics for row in each.partitions)
 
 
 class ConfluentCommitter(Committer):
@@ -149,7 +149,7 @@ class ConfluentCommitter(Committer):
             for number, offset in offsets.items()
         ]
         try:
-            answers = self._consumer.commit(offsets=places, asynchronous=False)
+            responses = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException:
             return False
-        return all(each.error is None for each in answers or ())
+        return all(each.error is None for each in responses or ())

@@ -31,7 +31,7 @@ class Room:
     def __init__(self) -> None:
         self.bytes_left: int | None = None
 
-    def take(self, wanted: int) -> int:
+    def reserve(self, wanted: int) -> int:
         if self.bytes_left is None:
             return wanted
         granted = min(wanted, self.bytes_left)
@@ -59,7 +59,7 @@ class CrampedFile:
 
     def write(self, data: Buffer, position: int) -> None:
         # Overwriting needs no space, but no log overwrites.
-        granted = self._room.take(len(data))
+        granted = self._room.reserve(len(data))
         self._file.write(memoryview(data)[:granted], position)
         if granted < len(data):
             raise no_space()
@@ -80,7 +80,7 @@ class CrampedDisk(UnsyncedDisk):
         return CrampedFile(file, self.room)  # type: ignore[return-value]
 
     def write_atomic(self, path: Path, data: Buffer) -> None:
-        if self.room.take(len(data)) < len(data):
+        if self.room.reserve(len(data)) < len(data):
             raise no_space()
         super().write_atomic(path, data)
 

@@ -57,18 +57,18 @@ def read_groups(
 ) -> dict[str, list[OffsetFetchResponse.Group.Topic.Partition]]:
     """Return what each group has committed, once the broker has loaded the groups."""
     wanted = [OffsetFetchRequest.Group(group_id=group, topics=None) for group in groups]
-    answers: list[OffsetFetchResponse.Group] = []
+    responses: list[OffsetFetchResponse.Group] = []
 
     def is_loaded() -> bool:
-        answers[:] = client.call(OffsetFetchRequest(groups=wanted), _FETCH_BY_NAME).groups
-        codes = {answer.error_code for answer in answers}
+        responses[:] = client.call(OffsetFetchRequest(groups=wanted), _FETCH_BY_NAME).groups
+        codes = {response.error_code for response in responses}
         assert codes <= {ErrorCode.NONE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, codes
         return codes == {ErrorCode.NONE}
 
     wait_until(is_loaded, "the groups to be loaded")
     return {
-        answer.group_id: [row for topic in answer.topics for row in topic.partitions]
-        for answer in answers
+        response.group_id: [row for topic in response.topics for row in topic.partitions]
+        for response in responses
     }
 
 

@@ -78,8 +78,8 @@ class World:
     def row(self, topic: str) -> Row:
         wanted = [DescribeTopicPartitionsRequest.Topic(name=topic)]
         with self.client() as client:
-            answer = client.call(DescribeTopicPartitionsRequest(topics=wanted))
-        row: Row = answer.topics[0].partitions[0]
+            response = client.call(DescribeTopicPartitionsRequest(topics=wanted))
+        row: Row = response.topics[0].partitions[0]
         return row
 
     def until(self, topic: str, condition: Any) -> None:
@@ -141,8 +141,8 @@ class World:
         for broker in self.cluster:
             if broker.is_alive():
                 url = f"http://{broker.host}:{broker.http_port}/metrics"
-                with urllib.request.urlopen(url, timeout=10) as answer:
-                    lines = answer.read().decode().splitlines()
+                with urllib.request.urlopen(url, timeout=10) as response:
+                    lines = response.read().decode().splitlines()
                 values += [float(line.split()[-1]) for line in lines if line.startswith(f"{name} ")]
         assert values, name
         return max(values)

@@ -153,7 +153,7 @@ def test_alerts_fire_for_each_partition(cluster: ProcessCluster, tmp_path: Path)
         def groups(alert: str) -> list[str]:
             return sorted(labels["group"] for labels in prometheus.firing(alert))
 
-        def are_told(*alerts: str) -> bool:
+        def are_firing(*alerts: str) -> bool:
             return all(groups(alert) == sorted(behind) for alert in alerts)
 
         of_all = (
@@ -161,11 +161,11 @@ def test_alerts_fire_for_each_partition(cluster: ProcessCluster, tmp_path: Path)
             "MillstreamDataLossAhead",
             "MillstreamGroupDeserted",
         )
-        wait_until(lambda: are_told(*of_all), "an alert to fire for each group")
+        wait_until(lambda: are_firing(*of_all), "an alert to fire for each group")
         assert groups("MillstreamGroupLagUnknown") == []
         cluster[3].kill()
         wait_until(
-            lambda: are_told("MillstreamGroupLagUnknown"),
+            lambda: are_firing("MillstreamGroupLagUnknown"),
             "the alert on partitions without a leader",
         )
-        assert are_told(*of_all)
+        assert are_firing(*of_all)

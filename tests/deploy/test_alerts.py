@@ -54,8 +54,8 @@ def samples(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str
         wait_until(lambda: broker.metric("millstream_consumer_group_lag_records_sum"), "the lag")
         wait_until(lambda: broker.metric("millstream_dead_letters"), "the dead letters")
         url = f"http://{broker.host}:{broker.http_port}/metrics"
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            text = answer.read().decode()
+        with urllib.request.urlopen(url, timeout=60) as response:
+            text = response.read().decode()
     found: defaultdict[str, list[dict[str, str]]] = defaultdict(list)
     for family in text_string_to_metric_families(text):
         # A labelled counter has no samples before its first event.

@@ -108,9 +108,9 @@ def test_cancelling_an_awaited_future_does_not_end_the_task() -> None:
 
 def test_a_task_that_can_t_restart_stops_the_broker() -> None:
     async def body(supervisor: Supervisor) -> None:
-        told: list[Exception] = []
+        fatal: list[Exception] = []
         cleaned: list[Exception] = []
-        supervisor.on_fatal = told.append
+        supervisor.on_fatal = fatal.append
 
         def clean(error: Exception) -> None:
             cleaned.append(error)
@@ -118,8 +118,8 @@ def test_a_task_that_can_t_restart_stops_the_broker() -> None:
 
         entry = supervisor.start("some-task", Failing(1).work, policy=Policy.STOP, on_failure=clean)
         await entry.ended()
-        assert [str(error) for error in told] == ["a bug"]
-        assert cleaned == told
+        assert [str(error) for error in fatal] == ["a bug"]
+        assert cleaned == fatal
         assert supervisor.failures == {"some-task": 1}
 
     run(body)

@@ -131,14 +131,14 @@ class _Sender:
         self.client.socket.setblocking(False)
         self._frame = memoryview(frame)
         self._sent = 0
-        self.answer = b""
+        self.response = b""
 
     def advance(self, limit: int) -> None:
         try:
             if self._sent < limit:
                 self._sent += self.client.socket.send(self._frame[self._sent : limit])
             else:
-                self.answer += self.client.socket.recv(4096)
+                self.response += self.client.socket.recv(4096)
         except BlockingIOError:
             return
 
@@ -171,7 +171,7 @@ def test_without_memory_clients_wait_and_the_broker_does_not_grow(broker: Broker
             rss_most = max(rss_most, broker.rss_bytes())
             for sender in senders:
                 sender.advance(len(frame))
-            return all(sender.answer for sender in senders)
+            return all(sender.response for sender in senders)
 
         wait_until(are_answered, "every client to be served in the end", 2 * PATIENCE_S)
     assert rss_most - rss_before < REQUEST_BYTES_MAX + (40 << 20)

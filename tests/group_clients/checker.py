@@ -19,10 +19,10 @@ An *ownership* is the time in which one member owns a partition, from `assigned`
 - fenced: no commit is acknowledged to a member for a partition that was assigned to another
   before the commit was sent.
 - backwards: of two acknowledged commits to a partition, the second is not lower if the first was
-  answered before the second was sent.
+  acknowledged before the second was sent.
 
-Times are only compared as "answered before sent", and both are taken outside the exchange with the
-broker. So a slow member can hide a violation, but never cause a false one.
+Times are only compared as "acknowledged before sent", and both are taken outside the exchange with
+the broker. So a slow member can hide a violation, but never cause a false one.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _check_start(
                 " which no member had committed"
             )
         for each in commits:
-            if _is_answered_by(each, owner.start_at) and each.offsets[partition] > first.offset:
+            if _is_acknowledged_by(each, owner.start_at) and each.offsets[partition] > first.offset:
                 yield (
                     f"start: {owner.member} began at {partition}:{first.offset}, though"
                     f" {each.offsets[partition]} was committed by {each.member}"
@@ -151,12 +151,12 @@ def _check_fenced(
 def _check_backwards(partition: int, commits: Sequence[Commit]) -> Iterator[str]:
     """Check the commits of one partition, given in the order of sending."""
     acknowledged = [each for each in commits if each.is_acknowledged]
-    answered = sorted(acknowledged, key=lambda each: each.answered_at or 0)
+    in_order = sorted(acknowledged, key=lambda each: each.answered_at or 0)
     highest: Commit | None = None
     place = 0
     for commit in acknowledged:
-        while place < len(answered) and _is_answered_by(answered[place], commit.sent_at):
-            each = answered[place]
+        while place < len(in_order) and _is_acknowledged_by(in_order[place], commit.sent_at):
+            each = in_order[place]
             place += 1
             if highest is None or each.offsets[partition] > highest.offsets[partition]:
                 highest = each
@@ -167,5 +167,5 @@ def _check_backwards(partition: int, commits: Sequence[Commit]) -> Iterator[str]
             )
 
 
-def _is_answered_by(commit: Commit, at: int) -> bool:
+def _is_acknowledged_by(commit: Commit, at: int) -> bool:
     return commit.is_acknowledged and commit.answered_at is not None and commit.answered_at <= at

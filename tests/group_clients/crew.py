@@ -1,7 +1,7 @@
 """A group of members that reads one topic, and the faults that happen to the group.
 
     with Crew(brokers, start, plan, chance) as crew:
-        crew.settle()
+        crew.wait_until_stable()
         crew.kill(1)
         crew.finish()          # all records are read, and the checker finds no violation
 
@@ -101,7 +101,7 @@ class Crew:
             name = f"{self._start.client.name}-{len(self.members) + len(self._gone)}"
             self.members.append(Member(self._start, name, orders))
 
-    def settle(self, *, without: Member | None = None) -> None:
+    def wait_until_stable(self, *, without: Member | None = None) -> None:
         """Wait until the live members own all partitions, in equal shares."""
         awake = [member for member in self.members if member is not without]
         least, more = divmod(self._partitions, len(awake))
@@ -129,9 +129,9 @@ class Crew:
         for member in self._chance.sample(self.members, count):
             self._remove(member)
             member.kill()
-        self.settle()
+        self.wait_until_stable()
         self.fill()
-        self.settle()
+        self.wait_until_stable()
 
     def restart_one(self) -> None:
         """Shut one member down, and replace it."""
@@ -139,7 +139,7 @@ class Crew:
         self._remove(member)
         member.end()
         self.fill()
-        self.settle()
+        self.wait_until_stable()
 
     def fence_one(self) -> None:
         """Pause a member just before a commit until others own its partitions, then let it commit.
@@ -149,7 +149,7 @@ class Crew:
         member.wait_for_hold()
         count = len(member.history.commits)
         member.pause()
-        self.settle(without=member)
+        self.wait_until_stable(without=member)
         before = self.committed()
         member.release()
         member.wake()
@@ -166,22 +166,22 @@ class Crew:
         moved_back = {number: at for number, at in before.items() if after[number] < at}
         assert not moved_back, f"a rejected commit moved {moved_back} to {after}"
         report(f"the commit of {member.name} was rejected: {commit.reason}")
-        self.settle()
+        self.wait_until_stable()
 
     def pause_one(self) -> None:
         """Pause a member at a random moment until others own its partitions."""
         member = self._chance.choice(self.members)
         member.pause()
-        self.settle(without=member)
+        self.wait_until_stable(without=member)
         member.wake()
-        self.settle()
+        self.wait_until_stable()
 
     def add_partitions(self, count: int) -> None:
         self._partitions += count
         wanted = [NewPartitions(self._topic, self._partitions)]
         self._admin.create_partitions(wanted)[self._topic].result(20)
         self._feed.widen(self._partitions)
-        self.settle()
+        self.wait_until_stable()
 
     def _remove(self, member: Member) -> None:
         self.members.remove(member)

@@ -130,30 +130,30 @@ class History:
 
     def read(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.take(json.loads(line))
+            self.record(json.loads(line))
 
-    def take(self, told: dict[str, Any]) -> None:
-        at = int(told["at"])
-        match told["event"]:
+    def record(self, event: dict[str, Any]) -> None:
+        at = int(event["at"])
+        match event["event"]:
             case "assigned":
-                self._begin(told["partitions"], at)
+                self._begin(event["partitions"], at)
             case "revoked":
-                self._end(told["partitions"], at, End.REVOKED)
+                self._end(event["partitions"], at, End.REVOKED)
             case "lost":
-                self._end(told["partitions"], at, End.LOST)
+                self._end(event["partitions"], at, End.LOST)
             case "processed":
-                self._process(Processed(at, told["partition"], told["offset"], told["value"]))
+                self._process(Processed(at, event["partition"], event["offset"], event["value"]))
             case "holding":
                 self.holding_count += 1
             case "committing":
-                offsets = {int(number): int(to) for number, to in told["offsets"].items()}
+                offsets = {int(number): int(to) for number, to in event["offsets"].items()}
                 self.commits.append(Commit(self.member, at, offsets))
             case "committed":
                 self.commits[-1].answered_at = at
             case "refused":
                 commit = self.commits[-1]
                 commit.answered_at, commit.is_refused = at, True
-                commit.reason = told["reason"]
+                commit.reason = event["reason"]
             case unknown:
                 raise ValueError(f"{self.member} reported an unknown event {unknown!r}")
 

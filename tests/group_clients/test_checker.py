@@ -12,10 +12,10 @@ from group_clients.history import History
 LEDGER = {0: ["a 0", "b 0", "a 1", "b 1", "a 2", "b 2"]}
 
 
-def history(member: str, *told: tuple[int, str] | tuple[int, str, object]) -> History:
+def history(member: str, *events: tuple[int, str] | tuple[int, str, object]) -> History:
     """Return a history of `(at, event, argument)` rows."""
     found = History(member)
-    for at, event, *rest in told:
+    for at, event, *rest in events:
         argument = rest[0] if rest else None
         line: dict[str, object] = {"at": at, "event": event}
         match event:
@@ -92,13 +92,13 @@ def test_a_value_that_differs_from_the_written_one() -> None:
 
 @pytest.mark.parametrize("offsets", [[0, 1, 3, 2, 4, 5], [0, 1, 2, 3, 3, 4, 5], [0, 1, 4, 5, 2, 3]])
 def test_offsets_that_do_not_go_up_by_one(offsets: list[int]) -> None:
-    told = [(place + 2, "processed", offset) for place, offset in enumerate(offsets)]
-    assert "order" in kinds(history("one", (1, "assigned", [0]), *told))
+    events = [(place + 2, "processed", offset) for place, offset in enumerate(offsets)]
+    assert "order" in kinds(history("one", (1, "assigned", [0]), *events))
 
 
 def test_a_gap_is_out_of_order() -> None:
-    told = [(2, "processed", 0), (3, "processed", 2)]
-    assert kinds(history("one", (1, "assigned", [0]), *told)) == {"order", "missing"}
+    events = [(2, "processed", 0), (3, "processed", 2)]
+    assert kinds(history("one", (1, "assigned", [0]), *events)) == {"order", "missing"}
 
 
 def test_a_start_below_the_committed_offset() -> None:
@@ -122,7 +122,7 @@ def test_two_owners_at_once() -> None:
 
 def test_a_partition_lost_without_a_pause() -> None:
     first = whole("first", 1, 0, 4)
-    first.take({"at": 10, "event": "lost", "partitions": [0]})
+    first.record({"at": 10, "event": "lost", "partitions": [0]})
     assert kinds(first, whole("second", 20, 4, 6)) == {"shared"}
 
 
@@ -141,13 +141,13 @@ def test_a_fenced_commit_that_was_acknowledged() -> None:
 
 def test_a_commit_that_goes_back() -> None:
     one = whole("one", 1, 0, 6)
-    one.take({"at": 10, "event": "committing", "offsets": {"0": 3}})
-    one.take({"at": 11, "event": "committed"})
+    one.record({"at": 10, "event": "committing", "offsets": {"0": 3}})
+    one.record({"at": 11, "event": "committed"})
     assert kinds(one) == {"backwards"}
 
 
 @pytest.mark.parametrize(
-    "told",
+    "events",
     [
         [(1, "assigned", [0]), (2, "assigned", [0])],
         [(1, "revoked", [0])],
@@ -155,5 +155,5 @@ def test_a_commit_that_goes_back() -> None:
         [(1, "assigned", [0]), (2, "revoked", [0]), (3, "processed", 0)],
     ],
 )
-def test_events_that_contradict_each_other(told: list[tuple[int, str, object]]) -> None:
-    assert "unowned" in kinds(history("one", *told))
+def test_events_that_contradict_each_other(events: list[tuple[int, str, object]]) -> None:
+    assert "unowned" in kinds(history("one", *events))

@@ -85,24 +85,24 @@ def crash_in_between(
         produce(brokers, topic, RECORDS // 2, RECORDS)
         victim.wait_for_hold()
         victim.kill()
-        heir = Member(start, "heir", orders)
-        stack.callback(heir.dispose)
+        successor = Member(start, "successor", orders)
+        stack.callback(successor.dispose)
         whole = dict.fromkeys(range(PARTITIONS), RECORDS // PARTITIONS)
 
         def is_done() -> bool:
-            heir.read()
-            return victim.history.committed | heir.history.committed == whole
+            successor.read()
+            return victim.history.committed | successor.history.committed == whole
 
         wait_until(is_done, "the rest to be committed", 90)
-        heir.end()
-    return victim.history, heir.history
+        successor.end()
+    return victim.history, successor.history
 
 
 def test_at_least_once_processes_uncommitted_records_again(
     brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
-    victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "after")
-    processed = values(victim, heir)
+    victim, successor = crash_in_between(brokers, topic, start_of("confluent-classic"), "after")
+    processed = values(victim, successor)
     assert processed.keys() == set(range(RECORDS)), "records were lost"
     twice = {number for number, times in processed.items() if times > 1}
     committed = victim.committed
@@ -117,8 +117,8 @@ def test_at_least_once_processes_uncommitted_records_again(
 def test_at_most_once_never_processes_a_committed_record_again(
     brokers: Brokers, topic: str, start_of: Callable[[str], Start]
 ) -> None:
-    victim, heir = crash_in_between(brokers, topic, start_of("confluent-classic"), "before")
-    processed = values(victim, heir)
+    victim, successor = crash_in_between(brokers, topic, start_of("confluent-classic"), "before")
+    processed = values(victim, successor)
     assert set(processed.values()) == {1}, "records were processed twice"
     lost = set(range(RECORDS)) - processed.keys()
     committed = victim.committed

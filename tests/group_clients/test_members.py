@@ -74,7 +74,7 @@ def brokers(
 def test_a_small_group(brokers: Brokers, start_of: Callable[[str], Start], name: str) -> None:
     chance = random.Random(choose_seed("GROUP_SEED"))
     with Crew(brokers, start_of(name), quick_plan(len(brokers)), chance) as crew:
-        crew.settle()
+        crew.wait_until_stable()
         crew.kill(1)
         crew.add_partitions(3)
         crew.fence_one()
@@ -93,7 +93,7 @@ def test_eight_members(
         started(tmp_path, count, FULL.settings()) as brokers,
         Crew(brokers, start_of(name), FULL, chance) as crew,
     ):
-        crew.settle()
+        crew.wait_until_stable()
         for _ in range(ROUNDS):
             happenings: list[Callable[[], None]] = [
                 lambda: crew.kill(1),

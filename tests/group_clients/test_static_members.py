@@ -60,10 +60,10 @@ def epoch_of(client: RawClient, group: str) -> int:
     found: list[int] = []
 
     def is_even() -> bool:
-        (told,) = client.call(ConsumerGroupDescribeRequest(group_ids=[group]), 0).groups
-        assert told.error_code == 0, told.error_message
-        members = [member.member_epoch for member in told.members]
-        found[:] = [told.group_epoch, told.assignment_epoch, *members]
+        (description,) = client.call(ConsumerGroupDescribeRequest(group_ids=[group]), 0).groups
+        assert description.error_code == 0, description.error_message
+        members = [member.member_epoch for member in description.members]
+        found[:] = [description.group_epoch, description.assignment_epoch, *members]
         return len(set(found)) == 1
 
     wait_until(is_even, "all members to reach the group's epoch")
@@ -100,10 +100,10 @@ def roll(
                 members[place].kill()
             else:
                 members[place].end()
-            heir = members[place] = new_member(place, 1)
-            wait_for_part(heir)
-            assert heir.owned == parts[place]
-            assert moves_of(heir) == PART
+            successor = members[place] = new_member(place, 1)
+            wait_for_part(successor)
+            assert successor.owned == parts[place]
+            assert moves_of(successor) == PART
             assert [moves_of(member) for member in others] == moves, (
                 "partitions of other members moved"
             )

@@ -33,7 +33,7 @@ def subscription(*topics: str) -> bytes:
 
 
 class World:
-    """Tokens are numbers that stand for replies; `answers` maps each to its one response."""
+    """Tokens are numbers that stand for replies; `responses` maps each to its one response."""
 
     def __init__(self, settings: ClassicGroupSettings | None = None, seed: int = 0) -> None:
         self.now_ms = 1_000_000
@@ -43,7 +43,7 @@ class World:
         self.random = random.Random(seed)
         self.group = ClassicGroup("group", self.settings, self.random)
         self.timers: dict[TimerKey, int] = {}
-        self.answers: dict[int, Any] = {}
+        self.responses: dict[int, Any] = {}
         self.records: list[tuple[bytes, bytes | None]] = []
         self.last_token = 0
         #: The sender of each SyncGroup, by token.
@@ -56,8 +56,8 @@ class World:
             else:
                 self.timers[key] = due_ms
         for token, reply in effects.replies:
-            assert token not in self.answers, "a request was answered twice"
-            self.answers[token] = reply
+            assert token not in self.responses, "a request got two responses"
+            self.responses[token] = reply
             if token in self.senders and not reply.error_code:
                 assert self.senders[token] in self.group.roster, (
                     "an unknown member got an assignment"
@@ -99,9 +99,9 @@ class World:
 
     def join_fully(self, **options: Any) -> tuple[str, int]:
         """Join as a dynamic member: request an id, then join with it. Return id and token."""
-        answer = self.answers[self.join(**options)]
-        assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
-        return answer.member_id, self.join(answer.member_id, **options)
+        response = self.responses[self.join(**options)]
+        assert response.error_code == ErrorCode.MEMBER_ID_REQUIRED
+        return response.member_id, self.join(response.member_id, **options)
 
     def sync(
         self,
@@ -141,7 +141,7 @@ class World:
         token = self.token()
         rows = [LeaveGroupRequest.Member(member_id=m, group_instance_id=i) for m, i in members]
         self.carry_out(self.group.leave(self.now_ms, rows, token))
-        return self.answers[token]
+        return self.responses[token]
 
     # Time
 

@@ -82,7 +82,7 @@ class Client:
     owned: set[Place] = field(default_factory=set)
     #: The assignment of the last response. The client adds partitions at once, and revokes later.
     target: set[Place] = field(default_factory=set)
-    told: set[Place] | None = None
+    reported: set[Place] | None = None
     is_full: bool = True
     is_alive: bool = True
 
@@ -93,7 +93,7 @@ class Client:
         if response is None or not is_answered:
             self.is_full = True
             return
-        self.hear(response, request)
+        self.receive(response, request)
 
     def request(self) -> Request:
         request = Request(group_id="g", member_id=self.member_id, member_epoch=self.epoch)
@@ -103,21 +103,21 @@ class Client:
             request.subscribed_topic_regex = self.pattern or ""
             request.rebalance_timeout_ms = REBALANCE_MS
             request.server_assignor = self.assignor
-        if self.is_full or self.epoch == 0 or self.told != self.owned:
+        if self.is_full or self.epoch == 0 or self.reported != self.owned:
             request.topic_partitions = [
                 Request.TopicPartitions(topic_id=topic_id, partitions=[partition])
                 for topic_id, partition in sorted(self.owned)
             ]
         return request
 
-    def hear(self, response: Response, sent: Request) -> None:
+    def receive(self, response: Response, sent: Request) -> None:
         if response.error_code:
             assert response.error_code in REJOIN, response
             self.start_over()
             return
         self.is_full = False
         if sent.topic_partitions is not None:
-            self.told = {
+            self.reported = {
                 (row.topic_id, each) for row in sent.topic_partitions for each in row.partitions
             }
         self.epoch = response.member_epoch
@@ -134,7 +134,7 @@ class Client:
 
     def start_over(self) -> None:
         self.epoch = 0
-        self.owned, self.target, self.told = set(), set(), None
+        self.owned, self.target, self.reported = set(), set(), None
         self.is_full = True
 
     def give_up(self) -> None:
@@ -166,9 +166,9 @@ class ClassicClient:
         else:
             code = world.classic_heartbeat(self)
             if is_answered:
-                self.hear(code)
+                self.receive(code)
 
-    def hear(self, code: ErrorCode) -> None:
+    def receive(self, code: ErrorCode) -> None:
         if code == ErrorCode.REBALANCE_IN_PROGRESS:
             self.is_joining = True
         elif code:
@@ -209,7 +209,7 @@ class ClassicClient:
             return
         self.is_syncing = False
         if synced.error_code:
-            self.hear(ErrorCode(synced.error_code))
+            self.receive(ErrorCode(synced.error_code))
             return
         assignment = decode_prefixed(ConsumerProtocolAssignment, synced.assignment)
         ids = {name: topic.topic_id for name, topic in world.topics.items()}

@@ -21,16 +21,16 @@ PARTITION_COUNT = 4
 _TOPIC_ID = bytes(range(16))
 
 
-class Answers:
+class ReplyResults:
     """The results of replies by name, in order of delivery."""
 
     def __init__(self) -> None:
         self.got: dict[str, Any] = {}
 
     def reply(self, name: str = "it") -> Reply[Any]:
-        def note(answer: Any) -> None:
-            assert name not in self.got, f"{name} was answered twice"
-            self.got[name] = answer
+        def note(response: Any) -> None:
+            assert name not in self.got, f"{name} got two responses"
+            self.got[name] = response
 
         return Reply(ReplyKind.JOIN_GROUP, CallbackFailures(), note, note)
 
@@ -69,7 +69,7 @@ class CoordinatorHome(ReplicaHome):
         return self.open(recover=True)
 
     def apply_image(self, image: ClusterImage) -> None:
-        delta = self.follow_replicas(image)
+        delta = self.apply_image(image)
         self.shards.apply_delta(image, delta)
 
     def partition(self, index: int) -> Partition:

@@ -45,10 +45,10 @@ class Client:
         if self.is_fenced:
             return
         if self.token is not None:
-            answer = self.world.answers.get(self.token)
-            if answer is not None:
+            response = self.world.responses.get(self.token)
+            if response is not None:
                 self.token = None
-                self.receive(answer)
+                self.receive(response)
         elif self.phase == "join":
             # An eager consumer revokes its partitions before it joins.
             self.owned = frozenset()
@@ -66,24 +66,24 @@ class Client:
         if self.phase == "stable":
             self.note(code)
 
-    def receive(self, answer: Any) -> None:
+    def receive(self, response: Any) -> None:
         if self.phase == "join":
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self.member_id = answer.member_id
-            elif self.note(answer.error_code):
-                self.member_id, self.generation = answer.member_id, answer.generation_id
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.member_id = response.member_id
+            elif self.note(response.error_code):
+                self.member_id, self.generation = response.member_id, response.generation_id
                 self.phase = "sync"
-                is_leader = answer.leader == self.member_id and not answer.skip_assignment
-                decision = self.assign(answer) if is_leader else None
+                is_leader = response.leader == self.member_id and not response.skip_assignment
+                decision = self.assign(response) if is_leader else None
                 self.token = self.world.sync(
                     self.member_id, self.generation, decision, instance_id=self.instance_id
                 )
-        elif self.note(answer.error_code):
-            self.owned = pickle.loads(answer.assignment) if answer.assignment else frozenset()
+        elif self.note(response.error_code):
+            self.owned = pickle.loads(response.assignment) if response.assignment else frozenset()
             self.phase = "stable"
 
-    def assign(self, answer: Any) -> dict[str, bytes]:
-        ids = [member.member_id for member in answer.members]
+    def assign(self, response: Any) -> dict[str, bytes]:
+        ids = [member.member_id for member in response.members]
         assert len(set(ids)) == len(ids)
         assert self.member_id in ids
         return {
@@ -183,7 +183,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
     def restart_broker(self) -> None:
         self.world.restart()
         for client in self.clients.values():
-            if client.token is not None and client.token not in self.world.answers:
+            if client.token is not None and client.token not in self.world.responses:
                 # The connection was lost.
                 client.token = None
                 client.phase = "join"
@@ -221,7 +221,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
                 assert client.member_id in self.world.group.roster
 
     @invariant()
-    def whoever_waits_is_waited_for(self) -> None:
+    def no_member_waits_for_a_join_that_cannot_complete(self) -> None:
         """Every request that waits has a timer that ends the wait."""
         group = self.world.group
         waits = any(m.awaiting_join is not None for m in group.roster)

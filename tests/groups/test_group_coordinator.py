@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from groups.classic_world import subscription
-from groups.coordinator_home import PARTITION_COUNT, Answers, CoordinatorHome, commit_of
+from groups.coordinator_home import PARTITION_COUNT, CoordinatorHome, ReplyResults, commit_of
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions, TransactionEnd
 from millstream.coordination.key_partition import partition_of
@@ -79,7 +79,7 @@ def offset_of(coordinator: GroupCoordinator, group_id: str, topic: str, number: 
 
 
 def join(
-    home: CoordinatorHome, answers: Answers, name: str, member_id: str = "", **fields: Any
+    home: CoordinatorHome, responses: ReplyResults, name: str, member_id: str = "", **fields: Any
 ) -> None:
     request = JoinGroupRequest(
         group_id=fields.pop("group_id", "g"),
@@ -91,15 +91,15 @@ def join(
     )
     for field, value in fields.items():
         setattr(request, field, value)
-    home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), answers.reply(name))
+    home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), responses.reply(name))
 
 
-async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
+async def stable_member(home: CoordinatorHome, responses: ReplyResults) -> str:
     """Create generation 1 of group g with one member; return its id."""
-    join(home, answers, "stable join")
+    join(home, responses, "stable join")
     home.pass_time(1)
     await turns()
-    member_id: str = answers.got["stable join"].member_id
+    member_id: str = responses.got["stable join"].member_id
     home.coordinator.sync(
         SyncGroupRequest(
             group_id="g",
@@ -107,22 +107,22 @@ async def stable_member(home: CoordinatorHome, answers: Answers) -> str:
             member_id=member_id,
             assignments=[SyncGroupRequest.Assignment(member_id=member_id, assignment=PART)],
         ),
-        answers.reply("stable sync"),
+        responses.reply("stable sync"),
     )
     await turns()
-    assert answers.got["stable sync"].assignment == PART
+    assert responses.got["stable sync"].assignment == PART
     return member_id
 
 
 def test_commits_of_one_loop_iteration_share_a_batch_and_survive(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         for number in range(100):
             commit = commit_of("g", ("t", number, number * 7))
-            home.coordinator.commit(commit, answers.reply(str(number)))
-        assert answers.got == {}
+            home.coordinator.commit(commit, responses.reply(str(number)))
+        assert responses.got == {}
         await turns()
-        assert list(answers.got.values()) == [None] * 100
+        assert list(responses.got.values()) == [None] * 100
         log = home.partition(partition_of("g", PARTITION_COUNT)).log
         data = log.read(0, 10**6, log.log_end_offset, True).read()
         assert int.from_bytes(data[8:12]) + 12 == len(data), "one batch"
@@ -144,12 +144,12 @@ def test_commits_of_one_loop_iteration_share_a_batch_and_survive(tmp_path: Path)
 
 def test_many_records_are_split_into_batches_that_fit(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         for number in range(30):
             offsets = [("topic" * 40, number * 1000 + each, each) for each in range(1000)]
-            home.coordinator.commit(commit_of("g", *offsets), answers.reply(str(number)))
+            home.coordinator.commit(commit_of("g", *offsets), responses.reply(str(number)))
         await turns()
-        assert list(answers.got.values()) == [None] * 30
+        assert list(responses.got.values()) == [None] * 30
         assert home.end_offsets() == 30_000
         coordinator = await home.reopen()
         await loaded(home)
@@ -160,7 +160,7 @@ def test_many_records_are_split_into_batches_that_fit(tmp_path: Path) -> None:
 
 def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        member_id = await stable_member(home, Answers())
+        member_id = await stable_member(home, ReplyResults())
         coordinator = await home.reopen()
         with pytest.raises(BrokerError) as refused:
             coordinator.offsets("g")
@@ -176,7 +176,7 @@ def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
 
 def test_members_and_their_assignment_survive_a_restart(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        member_id = await stable_member(home, Answers())
+        member_id = await stable_member(home, ReplyResults())
         coordinator = await home.reopen()
         await loaded(home)
         assert coordinator.heartbeat("g", member_id, None, 1) == ErrorCode.NONE
@@ -190,18 +190,18 @@ def test_members_and_their_assignment_survive_a_restart(tmp_path: Path) -> None:
 
 def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        join(home, answers, "no id", group_id="")
-        join(home, answers, "short", session_timeout_ms=5999)
-        join(home, answers, "long", session_timeout_ms=1_800_001)
-        join(home, answers, "unknown", "somebody")
+        responses = ReplyResults()
+        join(home, responses, "no id", group_id="")
+        join(home, responses, "short", session_timeout_ms=5999)
+        join(home, responses, "long", session_timeout_ms=1_800_001)
+        join(home, responses, "unknown", "somebody")
         coordinator = home.coordinator
-        coordinator.sync(SyncGroupRequest(group_id="g"), answers.reply("sync"))
-        coordinator.leave("g", [LeaveGroupRequest.Member()], answers.reply("leave"))
-        coordinator.commit(commit_of("g", ("t", 0, 1), generation=1), answers.reply("commit"))
-        coordinator.delete_group("g", answers.reply("delete"))
-        coordinator.delete_offsets("g", [("t", 0)], answers.reply("delete offsets"))
-        assert answers.got == {
+        coordinator.sync(SyncGroupRequest(group_id="g"), responses.reply("sync"))
+        coordinator.leave("g", [LeaveGroupRequest.Member()], responses.reply("leave"))
+        coordinator.commit(commit_of("g", ("t", 0, 1), generation=1), responses.reply("commit"))
+        coordinator.delete_group("g", responses.reply("delete"))
+        coordinator.delete_offsets("g", [("t", 0)], responses.reply("delete offsets"))
+        assert responses.got == {
             "no id": ErrorCode.INVALID_GROUP_ID,
             "short": ErrorCode.INVALID_SESSION_TIMEOUT,
             "long": ErrorCode.INVALID_SESSION_TIMEOUT,
@@ -222,18 +222,18 @@ def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
 
 def test_a_rejected_commit_changes_nothing(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        member_id = await stable_member(home, answers)
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
         before = home.end_offsets()
         stale = commit_of("g", ("t", 0, 5), member_id=member_id, generation=0)
-        home.coordinator.commit(stale, answers.reply("stale"))
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("stranger"))
-        assert answers.got["stale"] == ErrorCode.ILLEGAL_GENERATION
-        assert answers.got["stranger"] == ErrorCode.UNKNOWN_MEMBER_ID
+        home.coordinator.commit(stale, responses.reply("stale"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("unknown"))
+        assert responses.got["stale"] == ErrorCode.ILLEGAL_GENERATION
+        assert responses.got["unknown"] == ErrorCode.UNKNOWN_MEMBER_ID
         current = commit_of("g", ("t", 0, 6), member_id=member_id, generation=1)
-        home.coordinator.commit(current, answers.reply("current"))
+        home.coordinator.commit(current, responses.reply("current"))
         await turns()
-        assert answers.got["current"] is None
+        assert responses.got["current"] is None
         assert offset_of(home.coordinator, "g", "t", 0) == 6
         assert home.end_offsets() == before + 1
 
@@ -244,8 +244,8 @@ def test_state_whose_append_failed_is_reloaded_from_the_log(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("before"))
+        responses = ReplyResults()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("before"))
         await turns()
         partition = home.partition(partition_of("g", PARTITION_COUNT))
 
@@ -254,16 +254,16 @@ def test_state_whose_append_failed_is_reloaded_from_the_log(
 
         with monkeypatch.context() as patch:
             patch.setattr(type(partition), "append", fail)
-            home.coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("lost"))
-            join(home, answers, "waiting")
+            home.coordinator.commit(commit_of("g", ("t", 0, 6)), responses.reply("lost"))
+            join(home, responses, "waiting")
             await turns()
-        assert answers.got["lost"] == ErrorCode.NOT_COORDINATOR
-        assert answers.got["waiting"].error_code == ErrorCode.NOT_COORDINATOR
+        assert responses.got["lost"] == ErrorCode.NOT_COORDINATOR
+        assert responses.got["waiting"].error_code == ErrorCode.NOT_COORDINATOR
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
-        home.coordinator.commit(commit_of("g", ("t", 0, 7)), answers.reply("after"))
+        home.coordinator.commit(commit_of("g", ("t", 0, 7)), responses.reply("after"))
         await turns()
-        assert answers.got["after"] is None
+        assert responses.got["after"] is None
 
     run(tmp_path, body)
 
@@ -271,24 +271,24 @@ def test_state_whose_append_failed_is_reloaded_from_the_log(
 def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
-        answers = Answers()
+        responses = ReplyResults()
         coordinator = home.coordinator
-        coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
+        coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("commit"))
         await turns()
-        coordinator.respond("g", answers.reply("read"), "an answer made of it")
+        coordinator.respond("g", responses.reply("read"), "a response made of it")
         await turns()
-        assert answers.got == {}
+        assert responses.got == {}
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         assert partition.leadership is not None
         follower = partition.leadership.followers[2]
         end_offset = partition.log.log_end_offset
         follower.fetched(FollowerFetch(2, 1, end_offset, 0, 0.0), end_offset)
         partition.advance_high_watermark()
-        assert answers.got == {"commit": None, "read": "an answer made of it"}
-        coordinator.commit(commit_of("g", ("t", 0, 6)), answers.reply("too late"))
+        assert responses.got == {"commit": None, "read": "a response made of it"}
+        coordinator.commit(commit_of("g", ("t", 0, 6)), responses.reply("too late"))
         await turns()
         home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=2))
-        assert answers.got["too late"] == ErrorCode.NOT_COORDINATOR
+        assert responses.got["too late"] == ErrorCode.NOT_COORDINATOR
 
     run(tmp_path, body)
 
@@ -296,12 +296,12 @@ def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) 
 def test_a_commit_times_out_if_replicas_do_not_fetch(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
-        answer: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        response: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         reply: Reply[Any] = Reply(
-            ReplyKind.OFFSET_COMMIT, CallbackFailures(), answer.set_result, answer.set_result
+            ReplyKind.OFFSET_COMMIT, CallbackFailures(), response.set_result, response.set_result
         )
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), reply)
-        assert await asyncio.wait_for(answer, 90) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert await asyncio.wait_for(response, 90) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     run(
         tmp_path, body, options=GroupCoordinatorOptions(journal=JournalOptions(commit_timeout_ms=1))
@@ -310,12 +310,12 @@ def test_a_commit_times_out_if_replicas_do_not_fetch(tmp_path: Path) -> None:
 
 def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        member_id = await stable_member(home, answers)
-        join(home, answers, "newcomer")
-        assert "newcomer" not in answers.got
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
+        join(home, responses, "newcomer")
+        assert "newcomer" not in responses.got
         home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=1))
-        assert answers.got["newcomer"].error_code == ErrorCode.NOT_COORDINATOR
+        assert responses.got["newcomer"].error_code == ErrorCode.NOT_COORDINATOR
         code = home.coordinator.heartbeat("g", member_id, None, 1)
         assert code == ErrorCode.NOT_COORDINATOR
         assert len(home.shards._timers) == 0
@@ -332,8 +332,8 @@ def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
 def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(t=1, u=1))
-        answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), answers.reply("it"))
+        responses = ReplyResults()
+        home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), responses.reply("it"))
         await turns()
         home.apply_image(home.picture(u=1))
         await turns()
@@ -347,9 +347,9 @@ def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
 
 def test_a_group_expires_with_its_last_offset(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         commit = commit_of("g", ("t", 0, 1), ("t", 1, 1))
-        home.coordinator.commit(commit, answers.reply("it"))
+        home.coordinator.commit(commit, responses.reply("it"))
         # The offsets were committed in 1970.
         assert await home.shards.expire_offsets() == 2
         await turns()
@@ -364,23 +364,23 @@ def test_a_group_expires_with_its_last_offset(tmp_path: Path) -> None:
 
 def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        member_id = await stable_member(home, answers)
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
         commit = commit_of("g", ("t", 0, 1), ("other", 0, 1), **fields)
-        home.coordinator.commit(commit, answers.reply("commit"))
-        home.coordinator.delete_group("g", answers.reply("delete"))
-        assert answers.got["delete"] == ErrorCode.NON_EMPTY_GROUP
+        home.coordinator.commit(commit, responses.reply("commit"))
+        home.coordinator.delete_group("g", responses.reply("delete"))
+        assert responses.got["delete"] == ErrorCode.NON_EMPTY_GROUP
         places = [("t", 0), ("other", 0)]
-        home.coordinator.delete_offsets("g", places, answers.reply("delete offsets"))
+        home.coordinator.delete_offsets("g", places, responses.reply("delete offsets"))
         await turns()
-        assert answers.got["delete offsets"] == [
+        assert responses.got["delete offsets"] == [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
             ErrorCode.NONE,
         ]
         assert await home.shards.expire_offsets() == 0
         leaving = [LeaveGroupRequest.Member(member_id=member_id)]
-        home.coordinator.leave("g", leaving, answers.reply("leave"))
+        home.coordinator.leave("g", leaving, responses.reply("leave"))
         assert await home.shards.expire_offsets() == 0, "only after the retention"
         home.pass_time(RETENTION_MS + 1)
         assert await home.shards.expire_offsets() == 1
@@ -391,16 +391,16 @@ def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
 
 def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        member_id = await stable_member(home, answers)
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
         commit = commit_of("g", ("t", 0, 1), **fields)
-        home.coordinator.commit(commit, answers.reply("commit"))
+        home.coordinator.commit(commit, responses.reply("commit"))
         leaving = [LeaveGroupRequest.Member(member_id=member_id)]
-        home.coordinator.leave("g", leaving, answers.reply("leave"))
-        home.coordinator.delete_group("g", answers.reply("delete"))
+        home.coordinator.leave("g", leaving, responses.reply("leave"))
+        home.coordinator.delete_group("g", responses.reply("delete"))
         await turns()
-        assert answers.got["delete"] is None
+        assert responses.got["delete"] is None
         assert home.coordinator.find("g") is None
         coordinator = await home.reopen()
         await loaded(home)
@@ -413,7 +413,7 @@ def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         for number in range(500):
-            answers = Answers()
+            responses = ReplyResults()
             request = JoinGroupRequest(
                 group_id=f"g{number}",
                 session_timeout_ms=10_000,
@@ -421,8 +421,8 @@ def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
                 protocols=[JoinGroupRequest.Protocol(name="range")],
             )
             caller = Caller("c", "/127.0.0.1", 9)
-            home.coordinator.join(request, caller, answers.reply())
-            assert answers.got["it"].error_code == ErrorCode.MEMBER_ID_REQUIRED
+            home.coordinator.join(request, caller, responses.reply())
+            assert responses.got["it"].error_code == ErrorCode.MEMBER_ID_REQUIRED
         assert len(list(home.shards.all_groups())) == 500
         while home.shards._timers:
             home.pass_time(10_001)
@@ -434,8 +434,8 @@ def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
 
 def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 1)), answers.reply("one"))
+        responses = ReplyResults()
+        home.coordinator.commit(commit_of("g", ("t", 0, 1)), responses.reply("one"))
         await turns()
         shard = home.shards.of("g")
         records: list[tuple[bytes, bytes | None]] = [
@@ -445,7 +445,7 @@ def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
             (b"", b""),
         ]
         shard.carry_out("g", Effects(records=records))
-        home.coordinator.commit(commit_of("g", ("t", 1, 2)), answers.reply("two"))
+        home.coordinator.commit(commit_of("g", ("t", 1, 2)), responses.reply("two"))
         await turns()
         coordinator = await home.reopen()
         await loaded(home)
@@ -455,29 +455,33 @@ def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def consumer_heartbeat(home: CoordinatorHome, answers: Answers, name: str, epoch: int = 0) -> None:
+def consumer_heartbeat(
+    home: CoordinatorHome, responses: ReplyResults, name: str, epoch: int = 0
+) -> None:
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=epoch)
     if epoch == 0:
         request.rebalance_timeout_ms = 30_000
         request.subscribed_topic_names = ["t"]
         request.topic_partitions = []
-    home.coordinator.consumer_heartbeat(request, Caller("c", "/127.0.0.1", 1), answers.reply(name))
+    home.coordinator.consumer_heartbeat(
+        request, Caller("c", "/127.0.0.1", 1), responses.reply(name)
+    )
 
 
 def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(t=2))
-        answers = Answers()
-        member_id = await stable_member(home, answers)
-        consumer_heartbeat(home, answers, "up")
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
+        consumer_heartbeat(home, responses, "up")
         await turns()
-        assert answers.got["up"].error_code == ErrorCode.NONE
+        assert responses.got["up"].error_code == ErrorCode.NONE
         coordinator = await home.reopen()
         await loaded(home)
         group = coordinator.find("g")
         assert isinstance(group, ConsumerGroup)
         assert set(group.state.members) == {member_id, "new"}
-        consumer_heartbeat(home, answers, "down", epoch=-1)
+        consumer_heartbeat(home, responses, "down", epoch=-1)
         await turns()
         coordinator = await home.reopen()
         await loaded(home)
@@ -490,10 +494,10 @@ def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) ->
 
 def test_a_protocol_change_that_the_settings_forbid_is_rejected(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        await stable_member(home, answers)
-        consumer_heartbeat(home, answers, "up")
-        assert answers.got["up"] == ErrorCode.GROUP_ID_NOT_FOUND
+        responses = ReplyResults()
+        await stable_member(home, responses)
+        consumer_heartbeat(home, responses, "up")
+        assert responses.got["up"] == ErrorCode.GROUP_ID_NOT_FOUND
 
     settings = GroupSettings(
         classic=ClassicGroupSettings(initial_rebalance_delay_ms=0), allows_upgrade=False
@@ -504,13 +508,13 @@ def test_a_protocol_change_that_the_settings_forbid_is_rejected(tmp_path: Path) 
 def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         home.apply_image(home.picture(t=2))
-        answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply("commit"))
-        consumer_heartbeat(home, answers, "join")
-        consumer_heartbeat(home, answers, "leave", epoch=-1)
+        responses = ReplyResults()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("commit"))
+        consumer_heartbeat(home, responses, "join")
+        consumer_heartbeat(home, responses, "leave", epoch=-1)
         await turns()
         assert isinstance(home.coordinator.find("g"), ConsumerGroup)
-        await stable_member(home, answers)
+        await stable_member(home, responses)
         coordinator = await home.reopen()
         await loaded(home)
         assert isinstance(coordinator.find("g"), ClassicGroup)
@@ -525,22 +529,22 @@ def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(tmp_path: Path)
 async def commit_pending(
     home: CoordinatorHome, group_id: str, producer: ProducerIdAndEpoch, offset: int
 ) -> None:
-    answers = Answers()
+    responses = ReplyResults()
     commit = commit_of(group_id, ("t", 0, offset), producer=producer)
-    home.coordinator.commit(commit, answers.reply())
+    home.coordinator.commit(commit, responses.reply())
     await turns()
-    assert answers.got == {"it": None}
+    assert responses.got == {"it": None}
 
 
 async def complete_transaction(
     home: CoordinatorHome, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> None:
-    answers = Answers()
+    responses = ReplyResults()
     for index in range(PARTITION_COUNT):
         end = TransactionEnd(producer, is_commit, coordinator_epoch=0)
-        home.coordinator.end_transaction(index, end, answers.reply(str(index)))
+        home.coordinator.end_transaction(index, end, responses.reply(str(index)))
     await turns()
-    assert set(answers.got.values()) == {None}
+    assert set(responses.got.values()) == {None}
 
 
 def test_offsets_of_a_transaction_are_committed_by_its_marker(tmp_path: Path) -> None:
@@ -568,12 +572,12 @@ def test_offsets_of_a_transaction_are_committed_by_its_marker(tmp_path: Path) ->
 
 def test_offsets_of_different_transactions_share_no_batch(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         for number, producer in enumerate(
             (None, ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 0))
         ):
             commit = commit_of("g", ("t", number, number), producer=producer)
-            home.coordinator.commit(commit, answers.reply(str(number)))
+            home.coordinator.commit(commit, responses.reply(str(number)))
         await turns()
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         data = partition.log.read(0, 1 << 20, 100, True).read()
@@ -588,12 +592,12 @@ def test_offsets_of_different_transactions_share_no_batch(tmp_path: Path) -> Non
 
 def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         await commit_pending(home, "g", ProducerIdAndEpoch(7, 1), 10)
         late = commit_of("g", ("t", 0, 5), producer=ProducerIdAndEpoch(7, 0))
-        home.coordinator.commit(late, answers.reply("late"))
+        home.coordinator.commit(late, responses.reply("late"))
         await turns()
-        assert answers.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
+        assert responses.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
         await loaded(home)
         assert home.coordinator.offsets("g").is_unstable("t", 0)
         await complete_transaction(home, ProducerIdAndEpoch(7, 1), is_commit=True)
@@ -604,8 +608,8 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
 
 def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        home.coordinator.commit(commit_of("g", ("t", 0, 5)), answers.reply())
+        responses = ReplyResults()
+        home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply())
         await turns()
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         await loaded(home)
@@ -645,14 +649,14 @@ def test_a_member_that_has_just_joined_survives_many_due_timers(
     which completes the join; the later timers belong to the state before."""
 
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        gone = await stable_member(home, answers)
-        join(home, answers, "newcomer")
+        responses = ReplyResults()
+        gone = await stable_member(home, responses)
+        join(home, responses, "newcomer")
         await turns()
-        assert "newcomer" not in answers.got
+        assert "newcomer" not in responses.got
         home.pass_time(30_005)
         await turns()
-        joined = answers.got["newcomer"]
+        joined = responses.got["newcomer"]
         assert (joined.error_code, joined.leader) == (0, joined.member_id)
         (group,) = home.shards.all_groups()
         assert isinstance(group, ClassicGroup)
@@ -665,8 +669,8 @@ def test_a_stalled_broker_reads_heartbeats_before_sessions_expire(
     tmp_path: Path,
 ) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
-        member_id = await stable_member(home, answers)
+        responses = ReplyResults()
+        member_id = await stable_member(home, responses)
         (group,) = home.shards.all_groups()
         assert isinstance(group, ClassicGroup)
 
@@ -692,9 +696,9 @@ def test_a_timer_that_raises_is_retried_and_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def body(home: CoordinatorHome) -> None:
-        answers = Answers()
+        responses = ReplyResults()
         for group_id in ("bad", "good"):
-            join(home, answers, group_id, group_id=group_id)
+            join(home, responses, group_id, group_id=group_id)
         home.pass_time(1)
         await turns()
         expire = ClassicGroup.expire

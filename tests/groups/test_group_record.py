@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from harness.schema_values import full_message_of, values_of
-from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.groups.group_record import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,

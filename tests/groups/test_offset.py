@@ -162,13 +162,13 @@ def test_the_last_commit_wins_in_whatever_order_transactions_end(
         else:
             for each in (offsets, replayed):
                 each.complete_transaction(producer_id, is_commit=what == "keep")
-            _settle(model, producer_id, is_commit=what == "keep")
+            _end_transaction(model, producer_id, is_commit=what == "keep")
         _restore(replayed, records, producer_id)
         for each in (offsets, replayed):
             _check(each, model)
 
 
-def _settle(
+def _end_transaction(
     model: dict[tuple[str, int], list[tuple[int, int | None, CommittedOffset]]],
     producer_id: int,
     *,

@@ -319,7 +319,7 @@ def _unsteady_polls(facts: Facts) -> Iterator[Anomaly]:
     for operations in by_process.values():
         reader = _Reader(facts)
         for operation in operations:
-            yield from reader.follow(operation)
+            yield from reader.check(operation)
 
 
 class _Reader:
@@ -330,7 +330,7 @@ class _Reader:
         #: By partition: the last offset and the operation that returned it.
         self._last: dict[str, tuple[int, Operation]] = {}
 
-    def follow(self, operation: Operation) -> Iterator[Anomaly]:
+    def check(self, operation: Operation) -> Iterator[Anomaly]:
         touched: set[str] = set()
         for step in operation.steps:
             match step:

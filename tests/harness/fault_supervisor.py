@@ -26,7 +26,7 @@ class _Fault:
     def __init__(self) -> None:
         self.error: Exception | None = None
 
-    def take(self) -> Exception | None:
+    def pop(self) -> Exception | None:
         error, self.error = self.error, None
         return error
 
@@ -87,7 +87,7 @@ def _interruptible(
         try:
             yield awaited
         except asyncio.CancelledError as cancelled:
-            error = fault.take()
+            error = fault.pop()
             if error is None:
                 error = cancelled
             else:

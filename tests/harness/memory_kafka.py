@@ -270,7 +270,7 @@ class MemoryProducer:
         pass
 
     def begin_transaction(self) -> None:
-        if self._takes("begin"):
+        if self._pop_fault("begin"):
             self._pass(61)
             raise KafkaException(TIMEOUT)
         assert not self._is_open
@@ -280,29 +280,29 @@ class MemoryProducer:
         self, rows: list[TopicPartition], metadata: object, timeout: float
     ) -> None:
         assert self._is_open
-        if self._takes("offsets"):
+        if self._pop_fault("offsets"):
             raise KafkaException(ABORTABLE)
         self._offsets += rows
 
     def commit_transaction(self, timeout: float) -> None:
         assert self._is_open
         if self._late is not None:
-            self._tell_outcome()
+            self._report_outcome()
             return
         for outcome in ("committed", "aborted"):
-            if self._takes(f"unknown, then {outcome}"):
+            if self._pop_fault(f"unknown, then {outcome}"):
                 # The commit happens, but its response is lost.
                 self._late = outcome
                 if outcome == "committed":
                     self._commit()
                 self._pass(timeout + 1)
                 raise KafkaException(TIMEOUT)
-        if self._takes("commit"):
+        if self._pop_fault("commit"):
             raise KafkaException(ABORTABLE)
         self._commit()
         self._end()
 
-    def _tell_outcome(self) -> None:
+    def _report_outcome(self) -> None:
         if self._late == "aborted":
             raise KafkaException(ABORTABLE)
         self._end()
@@ -325,7 +325,7 @@ class MemoryProducer:
         self._sent = []
         self._offsets = []
 
-    def _takes(self, fault: str) -> bool:
+    def _pop_fault(self, fault: str) -> bool:
         found = fault in self.faults
         self.faults.discard(fault)
         return found

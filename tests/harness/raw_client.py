@@ -109,12 +109,12 @@ class RawClient:
 
     # Any request
 
-    def send(self, request: Any, version: int | None = None, *, answered: bool = True) -> None:
-        """Send a request. `answered=False` if it has no response: Produce with acks=0."""
+    def send(self, request: Any, version: int | None = None, *, has_response: bool = True) -> None:
+        """Send a request. `has_response=False` if it has no response: Produce with acks=0."""
         if version is None:
             version = request.versions[1]
         self.send_raw(self._frame(request, version))
-        if not answered:
+        if not has_response:
             self._pending.pop()
 
     def send_together(self, requests: Iterable[Any], version: int) -> None:
@@ -221,10 +221,10 @@ class RawClient:
         version: int = PRODUCE_BY_NAME,
     ) -> ProduceResponse.Topic.Partition:
         """Produce to one partition, and return its row of the response."""
-        answer: ProduceResponse = self.call(
+        response: ProduceResponse = self.call(
             produce_request(topic, batch, partition, acks=acks), version
         )
-        return answer.responses[0].partition_responses[0]
+        return response.responses[0].partition_responses[0]
 
     def fetch(
         self,
@@ -244,9 +244,9 @@ class RawClient:
             min_bytes=min_bytes,
             max_wait_ms=wait_ms_max,
         )
-        answer: FetchResponse = self.call(request, version)
-        assert answer.error_code == 0, answer
-        return answer.responses[0].partitions[0]
+        response: FetchResponse = self.call(request, version)
+        assert response.error_code == 0, response
+        return response.responses[0].partitions[0]
 
     def read_all(self, topic: str, partition: int = 0, offset: int = 0) -> list[Record]:
         """Return every record from `offset` to the high watermark."""

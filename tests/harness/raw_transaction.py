@@ -26,8 +26,8 @@ CLASSIC_PRODUCE, CLASSIC_END = 11, 4
 
 def find_coordinator(client: RawClient, key: str, key_type: int = TRANSACTION) -> None:
     """Wait for the coordinator. The first request creates the coordinator's topic."""
-    answer = client.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type))
-    assert answer.coordinators[0].error_code == 0, answer
+    response = client.call(FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type))
+    assert response.coordinators[0].error_code == 0, response
 
 
 class RawProducer:
@@ -60,10 +60,10 @@ class RawProducer:
         )
         if goes_on:
             request.producer_id, request.producer_epoch = self.producer_id, self.epoch
-        answer = self.client.call(request, version)
-        if answer.error_code == 0:
-            self.become(answer.producer_id, answer.producer_epoch)
-        return int(answer.error_code)
+        response = self.client.call(request, version)
+        if response.error_code == 0:
+            self.become(response.producer_id, response.producer_epoch)
+        return int(response.error_code)
 
     def become(self, producer_id: int, epoch: int) -> None:
         if (producer_id, epoch) != (self.producer_id, self.epoch):
@@ -88,8 +88,8 @@ class RawProducer:
             verify_only=True,
             topics=[TxnTopic(name=topic, partitions=list(partitions))],
         )
-        answer = self.client.call(AddPartitionsToTxnRequest(transactions=[transaction]), version)
-        (row,) = answer.results_by_transaction[0].topic_results
+        response = self.client.call(AddPartitionsToTxnRequest(transactions=[transaction]), version)
+        (row,) = response.results_by_transaction[0].topic_results
         return [each.partition_error_code for each in row.results_by_partition]
 
     def batch(self, topic: str, *values: bytes, partition: int = 0) -> bytearray:
@@ -142,8 +142,8 @@ class RawProducer:
             topics=[TxnOffsetCommitRequest.Topic(name=topic, partitions=[wanted])],
             **fields,
         )
-        answer = self.client.call(request, version)
-        return int(answer.topics[0].partitions[0].error_code)
+        response = self.client.call(request, version)
+        return int(response.topics[0].partitions[0].error_code)
 
     def end(self, *, commit: bool, version: int = 5) -> int:
         request = EndTxnRequest(
@@ -152,10 +152,10 @@ class RawProducer:
             producer_epoch=self.epoch,
             committed=commit,
         )
-        answer = self.client.call(request, version)
-        if answer.error_code == 0 and version > CLASSIC_END:
-            self.become(answer.producer_id, answer.producer_epoch)
-        return int(answer.error_code)
+        response = self.client.call(request, version)
+        if response.error_code == 0 and version > CLASSIC_END:
+            self.become(response.producer_id, response.producer_epoch)
+        return int(response.error_code)
 
 
 def committed_values(client: RawClient, topic: str, partition: int = 0) -> list[bytes]:
@@ -207,7 +207,7 @@ def fetch_offsets(
         group_id=group_id,
         topics=[OffsetFetchRequest.Group.Topic(name=topic, partition_indexes=list(partitions))],
     )
-    answer = client.call(OffsetFetchRequest(groups=[group], require_stable=stable), 9)
-    (row,) = answer.groups
+    response = client.call(OffsetFetchRequest(groups=[group], require_stable=stable), 9)
+    (row,) = response.groups
     assert row.error_code == 0, row
     return [(each.committed_offset, each.error_code) for each in row.topics[0].partitions]

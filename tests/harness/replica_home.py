@@ -65,7 +65,7 @@ class ReplicaHome:
         self.replicas.apply_delta(self.image, difference(ClusterImage(), self.image))
         return self.replicas
 
-    def follow_replicas(self, image: ClusterImage) -> ImageDelta:
+    def apply_image(self, image: ClusterImage) -> ImageDelta:
         """Apply the metadata `image` and return the changes."""
         delta = difference(self.image, image)
         self.image = image

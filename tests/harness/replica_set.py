@@ -51,7 +51,8 @@ from millstream.model.error import BrokerError
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.peer import Peer
 from millstream.replication.replicas import Replicas
 from millstream.replication.replicator import Replicator
@@ -139,7 +140,7 @@ class Node:
             random=random.Random(self.id),
             supervisor=self.supervisor,
         )
-        self.catalog.subscribe(self._follow)
+        self.catalog.subscribe(self._apply_delta)
         await self._listen(clock)
         self.replicator.start(self.catalog.image)
         await self._acceptor.start_accepting()
@@ -185,7 +186,7 @@ class Node:
         outcome = self._store.transact([], [Delete(broker_key(self.id))])
         await self.catalog.reached(outcome.revision)
 
-    def _follow(self, image: ClusterImage, delta: ImageDelta) -> None:
+    def _apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         self.replicas.apply_delta(image, delta)
         self.replicator.apply_delta(image, delta)
 
@@ -354,8 +355,8 @@ class ReplicaSet:
         self, topic: str, *values: bytes, **options: Any
     ) -> ProduceResponse.Topic.Partition:
         """Return the row of the response."""
-        answer = await (await self.send(topic, *values, **options))
-        return answer.responses[0].partition_responses[0]
+        response = await (await self.send(topic, *values, **options))
+        return response.responses[0].partition_responses[0]
 
     async def fetch(
         self, topic: str, offset: int, *, at: int, rack: str = "", **options: Any
@@ -363,8 +364,8 @@ class ReplicaSet:
         """Fetch as a consumer from any broker, and return the row of the response."""
         request = fetch_request([(topic, 0, offset)], rack_id=rack, **options)
         peer = await self.peer(at, "consumer")
-        answer = await peer.call(request, 12, FetchResponse, 5.0)
-        return answer.responses[0].partitions[0]
+        response = await peer.call(request, 12, FetchResponse, 5.0)
+        return response.responses[0].partitions[0]
 
     async def delete_records(
         self, topic: str, offset: int, *, timeout_ms: int = 10_000
@@ -374,8 +375,8 @@ class ReplicaSet:
         row = DeleteRecordsRequest.Topic(name=topic, partitions=[wanted])
         request = DeleteRecordsRequest(topics=[row], timeout_ms=timeout_ms)
         peer = await self.peer(self.record(topic).leader, "admin")
-        answer = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
-        return answer.topics[0].partitions[0]
+        response = await peer.call(request, 2, DeleteRecordsResponse, timeout_ms / 1000 + 10)
+        return response.topics[0].partitions[0]
 
     # Logs
 

@@ -7,7 +7,7 @@ from typing import Any
 from millstream.model.reply import Reply, ReplyKind
 
 
-class Kept:
+class RecordedReplies:
     """The recorded replies. An error response is recorded as its error code."""
 
     def __init__(self) -> None:

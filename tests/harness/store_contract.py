@@ -16,22 +16,22 @@ from millstream.metadata.store.port import (
     Compare,
     Condition,
     Delete,
-    Event,
     LeaseExpiredError,
     MetadataStore,
+    MetadataStoreError,
     Put,
     StoreClosedError,
-    StoreError,
     ValueIs,
+    WatchEvent,
 )
 
 Scenario = Callable[[MetadataStore], Awaitable[None]]
 DEADLINE = 20
 
 
-async def collect(store: MetadataStore, prefix: str, start: int, size: int) -> list[Event]:
+async def collect(store: MetadataStore, prefix: str, start: int, size: int) -> list[WatchEvent]:
     """The first `size` changes of a watch, and whatever came with them."""
-    found: list[Event] = []
+    found: list[WatchEvent] = []
     async with asyncio.timeout(DEADLINE), aclosing(store.watch(prefix, start)) as changes:
         async for events in changes:
             assert all(event.revision <= events.revision for event in events.events)
@@ -300,7 +300,7 @@ class StoreContract:
     def test_a_transaction_that_is_too_large_is_refused(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
-            with pytest.raises(StoreError, match="may hold"):
+            with pytest.raises(MetadataStoreError, match="may hold"):
                 await store.transact([], puts)
             assert (await store.range("")).items == []
             assert (await store.transact([], puts[:-1])).succeeded

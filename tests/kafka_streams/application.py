@@ -21,8 +21,8 @@ class Instance(JavaProcess):
         self.check_running()
         text = self.output()
         assert "failed" not in text, text
-        told = [line for line in text.splitlines() if line.startswith("tasks ")]
-        return int(told[-1].split()[1]) if told else 0
+        reports = [line for line in text.splitlines() if line.startswith("tasks ")]
+        return int(reports[-1].split()[1]) if reports else 0
 
     def stop(self) -> None:
         super().stop()

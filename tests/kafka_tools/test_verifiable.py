@@ -66,11 +66,11 @@ def test_producer(tools: ToolRunner, brokers: Brokers, acks: str) -> None:
     assert {message.value for message in found} == {b"1.%d" % n for n in range(RECORDS)}
     assert len(found) == RECORDS
     if acks != "0":
-        told = {
+        reported = {
             (event["partition"], event["offset"]): event["value"].encode()
             for event in named(events(result), "producer_send_success")
         }
-        assert told == {(each.partition, each.offset): each.value for each in found}
+        assert reported == {(each.partition, each.offset): each.value for each in found}
 
 
 class Member:

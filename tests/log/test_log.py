@@ -89,7 +89,7 @@ class Pair:
         assert append(self.log, make_batch(count, value), self.epoch).base_offset == self.model.end
         self.model.append(count, value, self.epoch)
 
-    def follow(self, count: int, size: int) -> None:
+    def append_as_follower(self, count: int, size: int) -> None:
         data = bytearray()
         for number in range(count):
             value = self._value(size)

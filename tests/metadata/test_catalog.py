@@ -26,7 +26,14 @@ from millstream.metadata.config_change import ConfigChange, ConfigOperation, inc
 from millstream.metadata.image import BrokerRecord, ClusterImage, Endpoint, ImageDelta
 from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import DirectLink, MemoryStore
-from millstream.metadata.store.port import Change, Compare, Outcome, Put, StoreError, UncertainError
+from millstream.metadata.store.port import (
+    Change,
+    Compare,
+    MetadataStoreError,
+    Put,
+    TransactResult,
+    UncertainError,
+)
 from millstream.metadata.store.sqlite import SqliteStore
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig, definitions
@@ -187,7 +194,7 @@ def test_a_change_that_loses_the_compare_and_swap_is_planned_again(run: Run) -> 
                 others.append(asyncio.ensure_future(store.transact([], [Put("topics/a", value)])))
             return current.set("segment.bytes", "100")
 
-        others: list[asyncio.Future[Outcome]] = []
+        others: list[asyncio.Future[TransactResult]] = []
         results = await catalog.alter_topic_configs([("a", edit)])
         assert codes(results) == [ErrorCode.NONE]
         both = {"segment.ms": "9", "segment.bytes": "100"}
@@ -206,9 +213,9 @@ def test_a_change_that_always_loses_the_compare_and_swap_times_out(
 
         async def lose(
             self: SqliteStore, compares: Sequence[Compare], changes: Sequence[Change]
-        ) -> Outcome:
+        ) -> TransactResult:
             attempts.append(changes)
-            return Outcome(False, catalog.image.revision)
+            return TransactResult(False, catalog.image.revision)
 
         monkeypatch.setattr(SqliteStore, "transact", lose)
         results = await catalog.delete_topics(["a"])
@@ -378,8 +385,8 @@ def test_a_failing_store_is_an_error_per_topic(run: Run, monkeypatch: pytest.Mon
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
         async def broken(
             self: SqliteStore, compares: Sequence[Compare], changes: Sequence[Change]
-        ) -> Outcome:
-            raise StoreError("disk full")
+        ) -> TransactResult:
+            raise MetadataStoreError("disk full")
 
         with monkeypatch.context() as patch:
             patch.setattr(SqliteStore, "transact", broken)
@@ -392,18 +399,18 @@ def test_a_failing_store_is_an_error_per_topic(run: Run, monkeypatch: pytest.Mon
 
 def test_subscribers_are_notified_until_they_unsubscribe(run: Run) -> None:
     async def scenario(store: SqliteStore, catalog: Catalog) -> None:
-        told: list[str] = []
+        created: list[str] = []
 
         def subscriber(image: ClusterImage, delta: ImageDelta) -> None:
             assert catalog.image is image
-            told.extend(topic.name for topic in delta.created)
+            created.extend(topic.name for topic in delta.created)
 
         leave = catalog.subscribe(subscriber)
         await create(catalog, "a")
-        assert told == ["a"]
+        assert created == ["a"]
         leave()
         await create(catalog, "b")
-        assert told == ["a"]
+        assert created == ["a"]
 
     run(scenario)
 
@@ -416,7 +423,7 @@ class LostLink(DirectLink):
     def __init__(self) -> None:
         self.is_lost = False
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         if changed and self.is_lost:
             raise UncertainError("lost")
 
@@ -452,7 +459,7 @@ def test_a_lost_response_is_a_timeout_and_no_id_is_assigned_twice() -> None:
 def test_a_store_without_the_cluster_is_not_changed() -> None:
     async def main() -> None:
         data = MemoryStore(SystemClock())
-        with pytest.raises(StoreError, match="has no cluster yet"):
+        with pytest.raises(MetadataStoreError, match="has no cluster yet"):
             await Catalog.open(
                 data.connect(),
                 supervisor=Supervisor(),

@@ -28,7 +28,7 @@ from millstream.metadata.image import (
     apply,
     difference,
 )
-from millstream.metadata.store.port import Event, StoreError
+from millstream.metadata.store.port import MetadataStoreError, WatchEvent
 
 ID_A, ID_B = b"a" * 16, b"b" * 16
 
@@ -37,15 +37,15 @@ def partition(*replicas: int, epoch: int = 0) -> PartitionRecord:
     return PartitionRecord(replicas=replicas, leader=replicas[0], leader_epoch=epoch, isr=replicas)
 
 
-def put_topic(name: str, topic_id: bytes, revision: int, **configs: str) -> Event:
-    return Event(topic_key(name), encode_topic(topic_id, configs), revision)
+def put_topic(name: str, topic_id: bytes, revision: int, **configs: str) -> WatchEvent:
+    return WatchEvent(topic_key(name), encode_topic(topic_id, configs), revision)
 
 
-def put_partition(topic_id: bytes, number: int, record: PartitionRecord) -> Event:
-    return Event(partition_key(topic_id, number), encode_partition(record), 1)
+def put_partition(topic_id: bytes, number: int, record: PartitionRecord) -> WatchEvent:
+    return WatchEvent(partition_key(topic_id, number), encode_partition(record), 1)
 
 
-def image_of(*events: Event) -> ClusterImage:
+def image_of(*events: WatchEvent) -> ClusterImage:
     return apply(EMPTY_IMAGE, events, 1)[0]
 
 
@@ -95,7 +95,7 @@ def test_a_put_that_changes_nothing_makes_an_empty_delta() -> None:
 
 def test_deletion_removes_name_id_and_partitions() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
-    events = [Event(topic_key("a"), None, 2), Event(partition_key(ID_A, 0), None, 2)]
+    events = [WatchEvent(topic_key("a"), None, 2), WatchEvent(partition_key(ID_A, 0), None, 2)]
     after, delta = apply(image, events, 2)
     assert delta.deleted == [image.topics["a"]]
     assert not after.topics
@@ -106,8 +106,8 @@ def test_deletion_removes_name_id_and_partitions() -> None:
 def test_a_recreated_topic_is_deleted_and_created() -> None:
     image = image_of(put_partition(ID_A, 0, partition(1)), put_topic("a", ID_A, 1))
     events = [
-        Event(topic_key("a"), None, 2),
-        Event(partition_key(ID_A, 0), None, 2),
+        WatchEvent(topic_key("a"), None, 2),
+        WatchEvent(partition_key(ID_A, 0), None, 2),
         put_partition(ID_B, 0, partition(2)),
         put_topic("a", ID_B, 3),
     ]
@@ -135,21 +135,21 @@ def test_brokers_are_added_changed_and_removed() -> None:
     record = BrokerRecord(
         node_id=7, endpoints=(Endpoint("PLAINTEXT", "h", 9092),), rack="r", incarnation="i"
     )
-    image, delta = apply(EMPTY_IMAGE, [Event(broker_key(7), encode_broker(record), 5)], 5)
+    image, delta = apply(EMPTY_IMAGE, [WatchEvent(broker_key(7), encode_broker(record), 5)], 5)
     registered = image.brokers[7]
     assert registered.epoch == 5
     assert registered.endpoint("PLAINTEXT") == Endpoint("PLAINTEXT", "h", 9092)
     assert registered.endpoint("OTHER") is None
     assert (registered.rack, registered.incarnation, registered.clean_start) == ("r", "i", True)
     assert delta.brokers == {7: registered}
-    after, delta = apply(image, [Event(broker_key(7), None, 6)], 6)
+    after, delta = apply(image, [WatchEvent(broker_key(7), None, 6)], 6)
     assert not after.brokers
     assert delta.brokers == {7: None}
 
 
 def test_subscriptions_to_client_metrics() -> None:
-    def put(name: str, value: str) -> Event:
-        return Event(client_metrics_config_key(name), encode_configs({"a": value}), 1)
+    def put(name: str, value: str) -> WatchEvent:
+        return WatchEvent(client_metrics_config_key(name), encode_configs({"a": value}), 1)
 
     before, delta = apply(EMPTY_IMAGE, [put("s", "1"), put("a/b", "2")], 1)
     assert delta
@@ -158,7 +158,7 @@ def test_subscriptions_to_client_metrics() -> None:
         "s": {"a": "1"},
         "a/b": {"a": "2"},
     }
-    after, delta = apply(before, [Event(client_metrics_config_key("a/b"), None, 2)], 2)
+    after, delta = apply(before, [WatchEvent(client_metrics_config_key("a/b"), None, 2)], 2)
     assert delta.client_metrics
     assert list(after.client_metrics) == ["s"]
     assert difference(before, after).client_metrics
@@ -167,8 +167,8 @@ def test_subscriptions_to_client_metrics() -> None:
 
 
 def test_group_configs() -> None:
-    def put(name: str, value: str) -> Event:
-        return Event(group_config_key(name), encode_configs({"a": value}), 1)
+    def put(name: str, value: str) -> WatchEvent:
+        return WatchEvent(group_config_key(name), encode_configs({"a": value}), 1)
 
     before, delta = apply(EMPTY_IMAGE, [put("g", "1"), put("a/b\0", "2")], 1)
     assert delta
@@ -177,7 +177,7 @@ def test_group_configs() -> None:
         "g": {"a": "1"},
         "a/b\0": {"a": "2"},
     }
-    after, delta = apply(before, [put("g", "3"), Event(group_config_key("a/b\0"), None, 2)], 2)
+    after, delta = apply(before, [put("g", "3"), WatchEvent(group_config_key("a/b\0"), None, 2)], 2)
     assert delta.group_configs == {"g", "a/b\0"}
     assert {name: dict(own) for name, own in after.group_configs.items()} == {"g": {"a": "3"}}
     assert difference(before, after).group_configs == {"g", "a/b\0"}
@@ -186,26 +186,26 @@ def test_group_configs() -> None:
 
 def test_broker_configs_of_one_and_of_all() -> None:
     events = [
-        Event(broker_config_key(3), encode_configs({"a": "1"}), 1),
-        Event(broker_config_key(None), encode_configs({"b": "2"}), 1),
+        WatchEvent(broker_config_key(3), encode_configs({"a": "1"}), 1),
+        WatchEvent(broker_config_key(None), encode_configs({"b": "2"}), 1),
     ]
     image, delta = apply(EMPTY_IMAGE, events, 1)
     assert delta.broker_configs
     assert dict(image.broker_configs[3]) == {"a": "1"}
     assert dict(image.default_broker_configs) == {"b": "2"}
-    after, delta = apply(image, [Event(event.key, None, 2) for event in events], 2)
+    after, delta = apply(image, [WatchEvent(event.key, None, 2) for event in events], 2)
     assert delta.broker_configs
     assert not after.broker_configs
     assert not after.default_broker_configs
 
 
 def test_unknown_keys_are_ignored_and_malformed_values_reported_by_key() -> None:
-    image, delta = apply(EMPTY_IMAGE, [Event("quotas/x", b"?", 4)], 4)
+    image, delta = apply(EMPTY_IMAGE, [WatchEvent("quotas/x", b"?", 4)], 4)
     assert image.revision == 4
     assert not delta
     for key in ("topics/a", "partitions/x/0", "brokers/1", "brokers/x", "configs/broker/1"):
-        with pytest.raises(StoreError, match=key):
-            apply(EMPTY_IMAGE, [Event(key, b"?", 1)], 1)
+        with pytest.raises(MetadataStoreError, match=key):
+            apply(EMPTY_IMAGE, [WatchEvent(key, b"?", 1)], 1)
 
 
 IDS = [bytes([n]) * 16 for n in range(6)]
@@ -222,9 +222,9 @@ def test_deltas_and_images_agree_for_any_split_of_events(
 ) -> None:
     """Each delta is the difference between the images before and after it, for any split of the
     events. The last image has exactly the stored topics. As in a store, an id has one name."""
-    state: dict[str, Event] = {}
+    state: dict[str, WatchEvent] = {}
     owner: dict[object, str] = {}
-    events: list[Event] = []
+    events: list[WatchEvent] = []
     for revision, ((kind, first, second), present, replica) in enumerate(steps, start=1):
         if kind == "topic":
             assert isinstance(first, str)
@@ -234,7 +234,7 @@ def test_deltas_and_images_agree_for_any_split_of_events(
             held = state.get(topic_key(first))
             event = put_topic(first, second, revision, v=str(replica))
             if not present or (held is not None and held.value is None):
-                event = Event(event.key, None, revision)
+                event = WatchEvent(event.key, None, revision)
         else:
             assert isinstance(first, bytes)
             assert isinstance(second, int)
@@ -267,8 +267,8 @@ def test_removed_settings_are_ignored() -> None:
     topic_id = bytes(range(16))
     retired = {"message.downconversion.enable": "true", "retention.ms": "1"}
     events = [
-        Event(topic_key("t"), encode_topic(topic_id, retired), 1),
-        Event(
+        WatchEvent(topic_key("t"), encode_topic(topic_id, retired), 1),
+        WatchEvent(
             broker_config_key(None),
             encode_configs({"log.message.downconversion.enable": "true"}),
             2,
@@ -280,24 +280,24 @@ def test_removed_settings_are_ignored() -> None:
 
 
 def test_the_controller_s_epoch_is_the_revision_of_its_key() -> None:
-    def elected(node_id: int, revision: int) -> Event:
-        return Event(records.CONTROLLER_KEY, records.encode_controller(node_id), revision)
+    def elected(node_id: int, revision: int) -> WatchEvent:
+        return WatchEvent(records.CONTROLLER_KEY, records.encode_controller(node_id), revision)
 
     image, delta = apply(ClusterImage(), [elected(1, 5)], 5)
     assert (image.controller, image.controller_epoch, delta.controller) == (1, 5, True)
     # The same broker is elected again: the controller is the same, its epoch is new.
-    gone = Event(records.CONTROLLER_KEY, None, 6)
+    gone = WatchEvent(records.CONTROLLER_KEY, None, 6)
     image, delta = apply(image, [gone, elected(1, 7)], 7)
     assert (image.controller, image.controller_epoch, delta.controller) == (1, 7, False)
 
 
 def test_feature_levels_are_applied() -> None:
-    put = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 3)
+    put = WatchEvent(records.FEATURES_KEY, records.encode_features({"f": 2}), 3)
     image, delta = apply(ClusterImage(), [put], 3)
     assert (dict(image.features.levels), image.features.revision) == ({"f": 2}, 3)
     assert delta.features
     assert bool(delta)
     assert difference(ClusterImage(), image).features
-    same = Event(records.FEATURES_KEY, records.encode_features({"f": 2}), 4)
+    same = WatchEvent(records.FEATURES_KEY, records.encode_features({"f": 2}), 4)
     image, delta = apply(image, [same], 4)
     assert (image.features.revision, delta.features) == (4, False)

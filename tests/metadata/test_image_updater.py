@@ -20,10 +20,10 @@ from millstream.metadata.store.memory import DirectLink, MemoryStore
 from millstream.metadata.store.port import (
     CompactedError,
     Delete,
-    Events,
+    MetadataStoreError,
     Put,
-    StoreError,
     UnavailableError,
+    WatchEvents,
 )
 from millstream.metadata.store.sqlite import SqliteStore
 from millstream.model.config import TopicConfig
@@ -48,7 +48,7 @@ def test_compacted_history_causes_a_reload(tmp_path: Path, monkeypatch: pytest.M
 
         async def compacted(
             self: SqliteStore, prefix: str, from_revision: int
-        ) -> AsyncGenerator[Events, None]:
+        ) -> AsyncGenerator[WatchEvents, None]:
             monkeypatch.setattr(SqliteStore, "watch", watch)
             raise CompactedError(from_revision, from_revision + 1)
             yield  # pragma: no cover
@@ -85,9 +85,9 @@ def test_a_subscriber_that_raises_stops_the_catalog_with_an_error(
         outcome = await store.transact([], [topic("a")])
         error = await asyncio.wait_for(asyncio.shield(catalog.failed), 90)
         assert "bug in a subscriber" in str(error)
-        with pytest.raises(StoreError, match="no longer kept up to date"):
+        with pytest.raises(MetadataStoreError, match="no longer kept up to date"):
             await catalog.reached(outcome.revision + 1)
-        with pytest.raises(StoreError, match="no longer kept up to date"):
+        with pytest.raises(MetadataStoreError, match="no longer kept up to date"):
             await catalog.alter_broker_configs(1, lambda old: old)
         assert await store.get("configs/broker/1") is None
         await catalog.close()
@@ -102,7 +102,7 @@ def test_a_malformed_value_fails_the_load_with_its_key(tmp_path: Path) -> None:
         store = await SqliteStore.open(tmp_path / "metadata.db", SystemClock())
         await store.transact([], [Put("topics/broken", b"{")])
         follower = ImageUpdater(store)
-        with pytest.raises(StoreError, match="topics/broken"):
+        with pytest.raises(MetadataStoreError, match="topics/broken"):
             await follower.load()
         await store.close()
 
@@ -118,8 +118,8 @@ def test_a_closed_store_stops_the_updater_with_an_error(tmp_path: Path) -> None:
         waiting = asyncio.create_task(follower.reached(99))
         await asyncio.sleep(0)
         await store.close()
-        assert isinstance(await asyncio.wait_for(follower.failed, 90), StoreError)
-        with pytest.raises(StoreError):
+        assert isinstance(await asyncio.wait_for(follower.failed, 90), MetadataStoreError)
+        with pytest.raises(MetadataStoreError):
             await waiting
         await follower.close()
 

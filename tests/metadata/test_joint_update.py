@@ -19,7 +19,7 @@ from millstream.metadata.image import BrokerRecord, Endpoint
 from millstream.metadata.joint_update import JointUpdates
 from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import MemoryStore
-from millstream.metadata.store.port import Delete, Put, StoreError
+from millstream.metadata.store.port import Delete, MetadataStoreError, Put
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -133,7 +133,7 @@ def test_a_failing_store_fails_every_update() -> None:
             tasks = [it.ask(n, (1,)) for n in range(3)]
             await it.catalog.close()
             results = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(isinstance(each, StoreError) for each in results)
+            assert all(isinstance(each, MetadataStoreError) for each in results)
 
     asyncio.run(scenario())
 
@@ -195,7 +195,7 @@ def test_a_bug_fails_only_the_updates_of_its_transaction(monkeypatch: pytest.Mon
             monkeypatch.setattr(Catalog, "transact", fail)
             together = [it.ask(n, (1,)) for n in range(3)]
             results = await asyncio.gather(*together, return_exceptions=True)
-            assert all(isinstance(each, StoreError) for each in results)
+            assert all(isinstance(each, MetadataStoreError) for each in results)
             assert it.supervisor.failures["joint-updates"] == 1
             with pytest.raises(RuntimeError, match="another"):
                 await it.ask(3, (1,))

@@ -15,7 +15,7 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.metadata.image import BrokerRecord, ClusterImage, ImageDelta
 from millstream.metadata.store.memory import MemoryConnection, MemoryStore
-from millstream.metadata.store.port import Change, Compare, Outcome, UncertainError
+from millstream.metadata.store.port import Change, Compare, TransactResult, UncertainError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -99,7 +99,9 @@ class BreakingOff(MemoryConnection):
 
     __slots__ = ("left",)
 
-    async def transact(self, compares: Sequence[Compare], changes: Sequence[Change]) -> Outcome:
+    async def transact(
+        self, compares: Sequence[Compare], changes: Sequence[Change]
+    ) -> TransactResult:
         self.left -= 1
         if self.left < 0:
             raise UncertainError("lost")

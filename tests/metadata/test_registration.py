@@ -47,12 +47,12 @@ async def changes_of_broker(catalog: Catalog, count: int) -> list[bool]:
     seen: list[bool] = []
     done = asyncio.Event()
 
-    def follow(image: object, delta: object) -> None:
+    def record_change(image: object, delta: object) -> None:
         seen.append(1 in catalog.image.brokers)
         if len(seen) >= count:
             done.set()
 
-    leave = catalog.subscribe(follow)
+    leave = catalog.subscribe(record_change)
     await done.wait()
     leave()
     return seen
@@ -115,7 +115,7 @@ class FaultyLink(DirectLink):
             self.failures += 1
             raise UnavailableError("disconnected")
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         if changed and self.answers_to_lose:
             self.answers_to_lose -= 1
             raise UncertainError("lost")
@@ -265,16 +265,16 @@ def test_a_process_that_was_paused_is_fenced_before_it_acts() -> None:
     ) -> None:
         clock = _LeapingClock()
         registration = Registration(catalog, store, BROKER, 60_000, clock)
-        told: list[bool] = []
-        registration.on_fenced = told.append
+        fencings: list[bool] = []
+        registration.on_fenced = fencings.append
         await registration.start(Supervisor())
         clock.leap_s = 30
         registration.check()
-        assert told == [False]
+        assert fencings == [False]
         clock.leap_s = 60
         registration.check()
         registration.check()
-        assert told == [False, True]
+        assert fencings == [False, True]
         await registration.close()
 
     run_in_memory(scenario)
@@ -330,7 +330,7 @@ def test_leaving_is_announced_and_ends_with_the_registration() -> None:
     run_in_memory(scenario)
 
 
-class Heard(logging.Handler):
+class LoggedMessage(logging.Handler):
     """Sets an event when a log line contains the text."""
 
     def __init__(self, text: str) -> None:
@@ -353,11 +353,14 @@ def test_an_unregistered_process_does_not_register_again() -> None:
         catalog.subscribe(
             lambda image, _: registration.deleted() if 1 not in image.brokers else None
         )
-        heard, logger = Heard("was unregistered"), logging.getLogger(Registration.__module__)
-        logger.addHandler(heard)
+        logged, logger = (
+            LoggedMessage("was unregistered"),
+            logging.getLogger(Registration.__module__),
+        )
+        logger.addHandler(logged)
         await unregister(catalog, 1)
-        await heard.event.wait()
-        logger.removeHandler(heard)
+        await logged.event.wait()
+        logger.removeHandler(logged)
         assert registration.is_fenced
         assert 1 not in catalog.image.brokers
         assert supervisor.failures == {"broker-registration": 0}

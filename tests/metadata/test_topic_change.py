@@ -15,7 +15,7 @@ from millstream.metadata.image import (
     PartitionRecord,
     apply,
 )
-from millstream.metadata.store.port import Compare, Delete, Event, Put
+from millstream.metadata.store.port import Compare, Delete, Put, WatchEvent
 from millstream.metadata.topic_change import NewPartitions, NewTopic, Plan
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
@@ -26,7 +26,7 @@ TOPIC_ID = bytes(range(16))
 
 def cluster(*brokers: int) -> ClusterImage:
     value = encode_broker(BrokerRecord(node_id=0, endpoints=()))
-    return apply(EMPTY_IMAGE, [Event(f"brokers/{n}", value, 1) for n in brokers], 1)[0]
+    return apply(EMPTY_IMAGE, [WatchEvent(f"brokers/{n}", value, 1) for n in brokers], 1)[0]
 
 
 def create(image: ClusterImage, new: NewTopic, partitions_max: int = 100) -> Plan:
@@ -36,7 +36,7 @@ def create(image: ClusterImage, new: NewTopic, partitions_max: int = 100) -> Pla
 def after(image: ClusterImage, plan: Plan) -> ClusterImage:
     revision = image.revision + 1
     events = [
-        Event(change.key, change.value if isinstance(change, Put) else None, revision)
+        WatchEvent(change.key, change.value if isinstance(change, Put) else None, revision)
         for change in plan.changes
     ]
     return apply(image, events, revision)[0]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.reply_receiver import Kept
+from harness.reply_receiver import RecordedReplies
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind
@@ -31,7 +31,7 @@ def raising(*_: object) -> Any:
 @pytest.mark.parametrize("first", ENDS)
 @pytest.mark.parametrize("second", ENDS)
 def test_a_reply_ends_once(first: str, second: str) -> None:
-    kept = Kept()
+    kept = RecordedReplies()
     reply = kept.reply()
     ended: list[int] = []
     reply.on_end = lambda: ended.append(1)
@@ -48,7 +48,7 @@ def test_a_reply_ends_once(first: str, second: str) -> None:
 
 
 def test_the_response_is_built_from_the_delivered_value() -> None:
-    kept = Kept()
+    kept = RecordedReplies()
     Reply(ReplyKind.FETCH, kept, raising, lambda value: value + 1).deliver(1)
     assert kept.results == [2]
 
@@ -65,7 +65,7 @@ def test_a_failure_becomes_an_error_response(error: Exception, code: ErrorCode) 
     def fail(_: object = None) -> None:
         raise error
 
-    kept = Kept()
+    kept = RecordedReplies()
     Reply(ReplyKind.FETCH, kept, lambda code: code, fail).deliver(1)
     kept.reply().run(fail)
     kept.reply().crash(error)
@@ -75,7 +75,7 @@ def test_a_failure_becomes_an_error_response(error: Exception, code: ErrorCode) 
 
 
 def test_a_request_is_abandoned_if_its_error_response_fails() -> None:
-    kept = Kept()
+    kept = RecordedReplies()
     for end in ENDS.values():
         end(Reply(ReplyKind.FETCH, kept, raising, raising))
     assert kept.results == []
@@ -85,7 +85,7 @@ def test_a_request_is_abandoned_if_its_error_response_fails() -> None:
 
 @pytest.mark.parametrize("end", ENDS)
 def test_on_end_that_raises_does_not_prevent_the_response(end: str) -> None:
-    kept = Kept()
+    kept = RecordedReplies()
     reply = kept.reply()
     reply.on_end = raising
     ENDS[end](reply)
@@ -94,7 +94,7 @@ def test_on_end_that_raises_does_not_prevent_the_response(end: str) -> None:
 
 
 def test_a_callback_that_raises_after_the_response_is_reported() -> None:
-    kept = Kept()
+    kept = RecordedReplies()
     reply = kept.reply()
 
     def respond_and_raise() -> None:
@@ -109,7 +109,7 @@ def test_a_callback_that_raises_after_the_response_is_reported() -> None:
 class Waiting:
     """A waiting request as handlers build it: it and its reply refer to each other."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: RecordedReplies) -> None:
         self.reply: Reply[Any] = Reply(ReplyKind.FETCH, kept, self.refuse, self.respond)
         self.reply.on_end = self.let_go
 
@@ -128,7 +128,7 @@ def test_an_ended_reply_is_in_no_reference_cycle(end: str) -> None:
     was_enabled = gc.isenabled()
     gc.disable()
     try:
-        waiting = Waiting(Kept())
+        waiting = Waiting(RecordedReplies())
         seen = weakref.ref(waiting)
         ENDS[end](waiting.reply)
         del waiting
@@ -139,12 +139,12 @@ def test_an_ended_reply_is_in_no_reference_cycle(end: str) -> None:
 
 
 def test_failures_go_to_the_waiting_request_or_are_counted() -> None:
-    kept, failures, error = Kept(), CallbackFailures(), ValueError()
+    kept, failures, error = RecordedReplies(), CallbackFailures(), ValueError()
     reply = kept.reply()
-    failures.give(CallbackKind.OFFSET_WAITER, error, reply)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply)
     assert kept.results == [ErrorCode.UNKNOWN_SERVER_ERROR]
     assert failures.counts == {}
-    failures.give(CallbackKind.OFFSET_WAITER, error, reply)
-    failures.give(CallbackKind.OFFSET_WAITER, error, None)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply)
+    failures.fail_reply(CallbackKind.OFFSET_WAITER, error, None)
     failures.run(CallbackKind.TIMER, "it", raising)
     assert failures.counts == {CallbackKind.OFFSET_WAITER: 2, CallbackKind.TIMER: 1}

@@ -48,10 +48,10 @@ class Client(threading.Thread):
     def __init__(self, name: str, evidence: Evidence) -> None:
         super().__init__(name=name, daemon=True)
         self.evidence = evidence
-        self.told = threading.Event()
+        self.stopping = threading.Event()
 
     def stop(self) -> None:
-        self.told.set()
+        self.stopping.set()
 
     def run(self) -> None:
         try:
@@ -103,12 +103,12 @@ class Writer(Client):
 
     def work(self) -> None:
         number = 0
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             if self._unsent < _UNSENT_MAX:
                 self._send(number)
                 number += 1
             self._producer.poll(0)
-            self.told.wait(self._pause_s)
+            self.stopping.wait(self._pause_s)
         left = self._producer.flush(FLUSH_S_MAX)
         if left:
             self.evidence.violations.append(
@@ -120,7 +120,7 @@ class Writer(Client):
         value = f"{self.name}:{number}"
         begin_ns = now_ns()
 
-        def settled(error: KafkaError | None, message: Message) -> None:
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
             self._unsent -= 1
             send = Send(name_of(self._topic, partition), value, None)
             if error is not None:
@@ -138,7 +138,7 @@ class Writer(Client):
             value,
             partition=partition,
             headers={"padding": _PADDING},
-            on_delivery=settled,
+            on_delivery=on_delivery,
         )
 
     def _offset_of(self, message: Message) -> int | None:
@@ -194,18 +194,18 @@ class Member(Client):
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
         committed_at = time.monotonic()
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             message = self._consumer.poll(0.2)
             if message is not None and message.error():
                 self.saw(message.error())
             elif message is not None:
-                self._take(message)
+                self._record_message(message)
             if time.monotonic() > committed_at + _COMMIT_EVERY_S:
                 self._commit()
                 committed_at = time.monotonic()
         self._consumer.close()
 
-    def _take(self, message: Message) -> None:
+    def _record_message(self, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
         seen = {name_of(self._topic, partition): [Seen(offset, message.value().decode())]}
         # The read begins now: partitions may have been assigned during the wait.
@@ -233,11 +233,11 @@ class Member(Client):
         wanted = [TopicPartition(self._topic, part, offset) for part, offset in self._read.items()]
         begin_ns = now_ns()
         try:
-            settled = self._consumer.commit(offsets=wanted, asynchronous=False)
+            committed = self._consumer.commit(offsets=wanted, asynchronous=False)
         except KafkaException as error:
             self.saw(f"commit: {error.args[0]}")
             return
-        for each in settled:
+        for each in committed:
             if each.error is not None:
                 self.saw(f"commit of {each.partition}: {each.error}")
                 continue
@@ -270,7 +270,7 @@ class Observer(Client):
         self._consumer = Consumer({**COMMON, "bootstrap.servers": bootstrap, "group.id": group})
 
     def work(self) -> None:
-        while not self.told.wait(_OBSERVE_EVERY_S):
+        while not self.stopping.wait(_OBSERVE_EVERY_S):
             self.look()
         self._consumer.close()
 

@@ -50,11 +50,11 @@ def cut(cluster: Cluster, pairs: Iterable[tuple[Node, Node]], what: str) -> Faul
     for source, target in pairs:
         cluster.network.cut(source.name, target.name)
 
-    def mend() -> None:
+    def restore() -> None:
         for source, target in pairs:
-            cluster.network.mend(source.name, target.name)
+            cluster.network.restore(source.name, target.name)
 
-    return Fault(what, mend)
+    return Fault(what, restore)
 
 
 def isolate(cluster: Cluster, nodes: list[Node]) -> Fault:

@@ -61,7 +61,7 @@ class Network:
             self._rule("add", source, target)
             self._cuts.add((source, target))
 
-    def mend(self, source: str, target: str) -> None:
+    def restore(self, source: str, target: str) -> None:
         if (source, target) in self._cuts:
             self._rule("del", source, target)
             self._cuts.remove((source, target))

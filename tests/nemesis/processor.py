@@ -57,10 +57,10 @@ class Processor(Client):
         self._producer: Producer
 
     def work(self) -> None:
-        while not self.told.is_set():
+        while not self.stopping.is_set():
             self._open()
             try:
-                while not self.told.is_set():
+                while not self.stopping.is_set():
                     self._step()
             except _ReplaceError as reason:
                 self.saw(reason)

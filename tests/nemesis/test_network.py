@@ -18,11 +18,11 @@ from nemesis.network import Network
 
 LISTEN = '''
 import socket, sys
-with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as heard:
-    heard.bind((sys.argv[1], 7))
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+    receiver.bind((sys.argv[1], 7))
     print("ready", flush=True)
     while True:
-        print(heard.recv(100).decode(), flush=True)
+        print(receiver.recv(100).decode(), flush=True)
 '''
 SEND = '''
 import socket, sys
@@ -43,20 +43,20 @@ def send(source, target, what):
     command = [sys.executable, "-c", SEND, network.addresses[target], what]
     subprocess.run(network.inside(source, command), check=True)
 
-def hears(target, what):
+def receives(target, what):
     assert listeners[target].stdout.readline() == what + "\\n"
 
 send("one", "two", "first")
-hears("two", "first")
+receives("two", "first")
 network.cut("one", "two")
 send("one", "two", "lost")
 send("two", "one", "back")
-hears("one", "back")
-network.mend("one", "two")
+receives("one", "back")
+network.restore("one", "two")
 send("one", "two", "second")
-hears("two", "second")
+receives("two", "second")
 subprocess.run([sys.executable, "-c", SEND, network.addresses["two"], "outside"], check=True)
-hears("two", "outside")
+receives("two", "outside")
 """
 
 

@@ -50,15 +50,15 @@ class Range:
 class Responder:
     """Responds to each frame as the frame says."""
 
-    def __init__(self, connection: Connection, answer: Callable[[bytes], list[Item]]) -> None:
+    def __init__(self, connection: Connection, response: Callable[[bytes], list[Item]]) -> None:
         self.connection = connection
-        self.answer = answer
+        self.response = response
         self.frames: list[bytes] = []
         self.is_closed = False
 
     def receive(self, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
-        self.connection.send(self.answer(bytes(frame)))
+        self.connection.send(self.response(bytes(frame)))
 
     def is_idle(self) -> bool:
         return True
@@ -80,7 +80,7 @@ class Home:
         self.asked = asyncio.Event()
         self.lost = asyncio.Event()
 
-    def answer(self, frame: bytes) -> list[Item]:
+    def response(self, frame: bytes) -> list[Item]:
         """Return the response to a frame: `r` for a range between two buffers, `b` for a buffer."""
         self.asked.set()
         if frame == b"b":
@@ -92,7 +92,7 @@ class Home:
         return b"".join(b"small;" if frame == ord("b") else large for frame in frames)
 
     def _handler(self, connection: Connection) -> Responder:
-        self.handlers.append(Responder(connection, self.answer))
+        self.handlers.append(Responder(connection, self.response))
         return self.handlers[-1]
 
     async def connect(self) -> tuple[asyncio.Server, socket.socket]:
@@ -174,7 +174,7 @@ def test_a_range_waits_until_the_transport_is_empty(run: Run, home: Home) -> Non
         assert await read_all(client, 6) == b"small;"
         handler = home.handlers[0]
         handler.connection.send([big])
-        handler.connection.send(home.answer(b"r"))
+        handler.connection.send(home.response(b"r"))
         handler.connection.send([b"last"])
         expected = big + home.expected(b"r") + b"last"
         assert await read_all(client, len(expected)) == expected

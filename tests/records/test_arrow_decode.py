@@ -124,7 +124,9 @@ def _rows(batch: pa.RecordBatch) -> list[Row]:
     ]
 
 
-def _take(decoder: FetchDecoder, records: bytes, aborted: Any = None) -> Iterator[pa.RecordBatch]:
+def _decode_all(
+    decoder: FetchDecoder, records: bytes, aborted: Any = None
+) -> Iterator[pa.RecordBatch]:
     """Yield all rows of `records` as Arrow record batches."""
     schema = arrow_schema(_ALL)
     for rows in decoder.decode(records, aborted):
@@ -136,7 +138,7 @@ def _take(decoder: FetchDecoder, records: bytes, aborted: Any = None) -> Iterato
 
 def _decode(records: bytes, **options: Any) -> list[Row]:
     decoder = FetchDecoder(0, 1 << 62, Columns(headers=True), **options)
-    return [row for batch in _take(decoder, records) for row in _rows(batch)]
+    return [row for batch in _decode_all(decoder, records) for row in _rows(batch)]
 
 
 @_checks
@@ -147,7 +149,7 @@ def test_rows_are_the_records_of_the_range(
     start, end = bounds
     decoder = FetchDecoder(start, end, Columns(headers=True), limits)
     found = []
-    for batch in _take(decoder, b"".join(batches)):
+    for batch in _decode_all(decoder, b"".join(batches)):
         assert 0 < batch.num_rows <= limits.rows_max
         found += _rows(batch)
     assert found == _expected(batches, start, end)
@@ -204,7 +206,7 @@ def test_only_wanted_columns_are_decoded(arrow_decode: ModuleType, name: str) ->
     ]
     table = record_batch(rows, "topic", 3, arrow_schema([name]))
     full = FetchDecoder(0, 10, Columns(headers=True))
-    (whole,) = _take(full, bytes(log))
+    (whole,) = _decode_all(full, bytes(log))
     assert table.column(name).equals(whole.column(name))
 
 
@@ -339,7 +341,7 @@ def test_aborted_transactions_are_left_out(
     while not decoder.is_done:
         records, aborted = history.fetch(decoder.next_offset, count)
         before = decoder.next_offset
-        for batch in _take(decoder, records, aborted):
+        for batch in _decode_all(decoder, records, aborted):
             found += [row.offset for row in _rows(batch)]
         assert decoder.next_offset > before
     assert found == [offset for offset in history.committed if offset >= start]
@@ -349,7 +351,7 @@ def test_uncommitted_readers_see_all_but_markers(arrow_decode: ModuleType) -> No
     events = [Event(1, "write"), Event(1, "abort"), Event(2, "write"), Event(2, "commit")]
     history = History(events, 100)
     decoder = FetchDecoder(0, history.offset, Columns(headers=True))
-    batches = list(_take(decoder, b"".join(history.batches)))
+    batches = list(_decode_all(decoder, b"".join(history.batches)))
     assert [row.offset for batch in batches for row in _rows(batch)] == [0, 1, 2, 3, 5, 6]
     assert (decoder.next_offset, decoder.batches, decoder.hidden_count) == (8, 5, 0)
 
@@ -357,7 +359,7 @@ def test_uncommitted_readers_see_all_but_markers(arrow_decode: ModuleType) -> No
 def test_what_was_left_out_is_counted(arrow_decode: ModuleType) -> None:
     history = History([Event(1, "write"), Event(1, "write"), Event(1, "abort")], 100)
     decoder = FetchDecoder(0, history.offset, Columns(headers=True))
-    assert list(_take(decoder, *history.fetch(0, 9)))
+    assert list(_decode_all(decoder, *history.fetch(0, 9)))
     assert (decoder.row_count, decoder.hidden_count) == (2, 4)
 
 
@@ -382,7 +384,7 @@ def test_truncated_sets_give_whole_batches_only(
     first = bytes(build_batch([Record(3, 0, None, b"first", [])], base_offset=3))
     for size in range(len(batch)):
         decoder = FetchDecoder(0, 100, Columns(headers=True))
-        (only,) = _take(decoder, first + batch[:size])
+        (only,) = _decode_all(decoder, first + batch[:size])
         assert [row.value for row in _rows(only)] == [b"first"]
         assert (decoder.next_offset, decoder.batches) == (4, 1)
 

@@ -19,7 +19,7 @@ from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced
 from millstream.records.builder import build_batch
 from millstream.records.column import Columns
 from millstream.records.compression import CompressionType
-from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
+from millstream.records.encoded import BatchProducer, EncodedBatch, RowEncoder
 from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
 from millstream.records.validation import RecordRules, validate_records
@@ -136,7 +136,7 @@ def test_every_row_is_written_once_where_it_belongs(
     batch_bytes: int,
     skip: int,
 ) -> None:
-    encoder = RowEncoder(Producer(7, 2, is_transactional=True), 3, codec, batch_bytes)
+    encoder = RowEncoder(BatchProducer(7, 2, is_transactional=True), 3, codec, batch_bytes)
     batches = [batch for rows in parts for batch in _encode(encoder, rows, skip)]
     batches += encoder.flush()
     assert encoder.flush() == []
@@ -174,7 +174,7 @@ def _sure_partition(row: Row) -> int | None:
 def test_batches_are_byte_for_byte_those_of_the_builder(
     arrow_encode: ModuleType, rows: list[Row]
 ) -> None:
-    encoder = RowEncoder(Producer(9, 1), 1, batch_bytes=1 << 20)
+    encoder = RowEncoder(BatchProducer(9, 1), 1, batch_bytes=1 << 20)
     _encode(encoder, [row._replace(partition=None) for row in rows])
     expected = [row.record(offset) for offset, row in enumerate(rows)]
     assert [batch.data for batch in encoder.flush()] == (
@@ -188,7 +188,7 @@ def test_batches_are_byte_for_byte_those_of_the_builder(
 def test_others_read_what_is_written(
     arrow_encode: ModuleType, codec: CompressionType, rows: list[Row]
 ) -> None:
-    encoder = RowEncoder(Producer(), 1, codec)
+    encoder = RowEncoder(BatchProducer(), 1, codec)
     _encode(encoder, [row._replace(partition=0) for row in rows])
     (batch,) = encoder.flush()
     theirs = DefaultRecordBatch(bytes(batch.data))
@@ -213,7 +213,7 @@ def test_columns_round_trip(
         )
         for row in rows
     ]
-    encoder = RowEncoder(Producer(), 1, codec)
+    encoder = RowEncoder(BatchProducer(), 1, codec)
     _encode(encoder, even)
     (batch,) = encoder.flush()
     decoder = FetchDecoder(0, len(rows), Columns(headers=True))
@@ -248,7 +248,7 @@ def test_rows_without_a_key_go_round_robin(arrow_encode: ModuleType) -> None:
 
 
 def test_round_robin_continues_with_every_call(arrow_encode: ModuleType) -> None:
-    encoder = RowEncoder(Producer(), 3)
+    encoder = RowEncoder(BatchProducer(), 3)
     row = Row(None, b"value", None, None, None)
     for _ in range(4):
         assert _encode(encoder, [row, row]) == []
@@ -261,7 +261,7 @@ def test_round_robin_continues_with_every_call(arrow_encode: ModuleType) -> None
 
 @pytest.mark.parametrize("partition", [-1, 3, (1 << 31) - 1])
 def test_unknown_partitions_are_rejected(arrow_encode: ModuleType, partition: int) -> None:
-    encoder = RowEncoder(Producer(), 3)
+    encoder = RowEncoder(BatchProducer(), 3)
     with pytest.raises(ValueError, match=f"partition {partition} is not one of 3"):
         _encode(encoder, [Row(None, None, None, 0, partition)])
     columns = record_columns(None, pa.array([b"value"]))
@@ -277,9 +277,9 @@ def test_unknown_partitions_are_rejected(arrow_encode: ModuleType, partition: in
 def test_columns_without_content_take_no_room(arrow_encode: ModuleType) -> None:
     rows = 5
     values = pa.array([b"value"] * rows)
-    bare = RowEncoder(Producer(), 1)
+    bare = RowEncoder(BatchProducer(), 1)
     bare.append(record_columns(None, values), None, 0)
-    full = RowEncoder(Producer(), 1)
+    full = RowEncoder(BatchProducer(), 1)
     nulls = record_columns(
         pa.nulls(rows, pa.binary()),
         values,
@@ -291,14 +291,14 @@ def test_columns_without_content_take_no_room(arrow_encode: ModuleType) -> None:
 
 
 def test_strings_are_their_bytes(arrow_encode: ModuleType) -> None:
-    encoder = RowEncoder(Producer(), 1)
+    encoder = RowEncoder(BatchProducer(), 1)
     encoder.append(record_columns(pa.array(["größe"]), pa.array(["ü"])), None, 0)
     _, records = _checked(encoder.flush()[0])
     assert (records[0].key, records[0].value) == ("größe".encode(), "ü".encode())
 
 
 def test_sequence_numbers_wrap(arrow_encode: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = RowEncoder(Producer(1, 0), 1)
+    encoder = RowEncoder(BatchProducer(1, 0), 1)
     encoder._sequences[0] = (1 << 31) - 2
     row = Row(None, b"value", None, None, None)
     sequences = []
@@ -311,7 +311,7 @@ def test_sequence_numbers_wrap(arrow_encode: ModuleType, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("entry", [None, {"key": None, "value": b"content"}])
 def test_headers_need_a_name(arrow_encode: ModuleType, entry: Any) -> None:
     headers = pa.array([[{"key": "a", "value": None}], [entry]], HEADER_TYPE)
-    encoder = RowEncoder(Producer(), 1)
+    encoder = RowEncoder(BatchProducer(), 1)
     with pytest.raises(ValueError, match="a header of row 1 has no key"):
         encoder.append(record_columns(None, None, headers), None, 0)
 

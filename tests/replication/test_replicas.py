@@ -26,7 +26,7 @@ def test_a_fenced_broker_leads_only_partitions_without_another_in_sync_replica(
         replicas.fence(True)
         assert not replicas.find("shared", 0).is_leader
         # A change from before the fencing must not restore leadership.
-        home.follow_replicas(picture(shared, isr=(1, 2), epoch=1))
+        home.apply_image(picture(shared, isr=(1, 2), epoch=1))
         assert not replicas.find("shared", 0).is_leader
         replicas.fence(False)
         assert replicas.find("shared", 0).is_leader
@@ -45,7 +45,7 @@ def test_a_fenced_broker_does_not_lead_new_partitions(tmp_path: Path) -> None:
         home = ReplicaHome(tmp_path, picture())
         replicas = home.open_replicas()
         replicas.fence(True)
-        home.follow_replicas(picture(("new", TOPIC_ID, 1), isr=(1, 2)))
+        home.apply_image(picture(("new", TOPIC_ID, 1), isr=(1, 2)))
         assert not replicas.find("new", 0).is_leader
         replicas.fence(False)
         assert replicas.find("new", 0).is_leader

@@ -65,8 +65,8 @@ def test_consumers_see_no_record_that_an_isr_member_lacks(tmp_path: Path) -> Non
             assert (row.error_code, row.high_watermark, row.records) == (0, 1, b"")
             assert not waiting.done()
             brokers[3].replicator.start(brokers[3].catalog.image)
-            answer = await waiting
-            assert answer.responses[0].partition_responses[0].error_code == 0
+            response = await waiting
+            assert response.responses[0].partition_responses[0].error_code == 0
             assert (await brokers.fetch("t", 1, at=1)).high_watermark == 2
 
     run(scenario())

@@ -109,7 +109,7 @@ def test_no_acknowledged_or_consumed_record_is_lost(tmp_path: Path, seed: int) -
             kept = dict(brokers.values("t", 1))
             assert len(clients.acknowledged) > 10
             assert len(clients.seen) > 10
-            for told in (clients.acknowledged, clients.seen):
-                assert {offset: kept.get(offset) for offset in told} == told
+            for known in (clients.acknowledged, clients.seen):
+                assert {offset: kept.get(offset) for offset in known} == known
 
     run(scenario())

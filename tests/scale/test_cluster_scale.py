@@ -70,15 +70,15 @@ def create_all(client: RawClient) -> None:
             )
             for name in names[begin : begin + TOPICS_PER_REQUEST]
         ]
-        answer = client.call(CreateTopicsRequest(topics=wanted))
-        assert {row.error_code for row in answer.topics} == {0}
+        response = client.call(CreateTopicsRequest(topics=wanted))
+        assert {row.error_code for row in response.topics} == {0}
 
 
 def rows_of(client: RawClient) -> list[Row]:
-    answer: Any = client.call(MetadataRequest(topics=None))
+    response: Any = client.call(MetadataRequest(topics=None))
     return [
         Row(topic.name, row.partition_index, row.leader_id, len(row.isr_nodes))
-        for topic in answer.topics
+        for topic in response.topics
         for row in topic.partitions
     ]
 
@@ -102,8 +102,8 @@ def use_sample(brokers: dict[int, BrokerProcess], rows: list[Row], value: bytes)
             if broker.is_alive()
         }
         for row in random.Random(3).sample(rows, min(SAMPLE, len(rows))):
-            answer = clients[row.leader].produce(row.topic, values_batch(value), row.partition)
-            assert answer.error_code == 0, (row, answer)
+            response = clients[row.leader].produce(row.topic, values_batch(value), row.partition)
+            assert response.error_code == 0, (row, response)
             found = clients[row.leader].read_all(row.topic, row.partition)
             assert found[-1].value == value
 
@@ -157,8 +157,8 @@ def start_all(brokers: dict[int, BrokerProcess]) -> None:
 def spread(client: RawClient) -> None:
     """Elect the preferred replicas: after a start the broker that stopped last leads."""
     with timed("election of the preferred leaders"):
-        answer = client.call(ElectLeadersRequest(election_type=0, topic_partitions=None))
-        assert answer.error_code == 0
+        response = client.call(ElectLeadersRequest(election_type=0, topic_partitions=None))
+        assert response.error_code == 0
         wait_until(
             lambda: sum(row.leader == 1 for row in rows_of(client)) >= PARTITIONS // 4,
             "broker 1 to lead its share",

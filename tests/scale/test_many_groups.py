@@ -57,8 +57,8 @@ def commit_all(client: RawClient, groups: int, commit: int) -> None:
     """Send one commit of every group, many in flight."""
 
     def receive() -> None:
-        answer = client.receive()
-        assert {row.error_code for each in answer.topics for row in each.partitions} == {0}
+        response = client.receive()
+        assert {row.error_code for each in response.topics for row in each.partitions} == {0}
 
     for group in range(groups):
         client.send(commit_request(group, commit), _BY_NAME)
@@ -73,12 +73,12 @@ def check_all(client: RawClient, groups: int, commit: int) -> None:
     for first in range(0, groups, _GROUPS_PER_FETCH):
         numbers = range(first, min(first + _GROUPS_PER_FETCH, groups))
         wanted = [OffsetFetchRequest.Group(group_id=name_of(n), topics=None) for n in numbers]
-        answers = client.call(OffsetFetchRequest(groups=wanted), _BY_NAME).groups
-        for number, answer in zip(numbers, answers, strict=True):
-            assert answer.error_code == 0, answer
+        responses = client.call(OffsetFetchRequest(groups=wanted), _BY_NAME).groups
+        for number, response in zip(numbers, responses, strict=True):
+            assert response.error_code == 0, response
             found = {
                 row.partition_index: row.committed_offset
-                for topic in answer.topics
+                for topic in response.topics
                 for row in topic.partitions
             }
             assert found == {n: offset_of(number, n, commit) for n in range(PARTITIONS)}

@@ -59,9 +59,9 @@ def create_all(client: RawClient, topics: int) -> None:
             CreateTopicsRequest.Topic(name=name_of(n), num_partitions=1, replication_factor=1)
             for n in numbers
         ]
-        answer = client.call(CreateTopicsRequest(topics=wanted))
-        assert {row.error_code for row in answer.topics} == {0}
-        assert len(answer.topics) == len(numbers)
+        response = client.call(CreateTopicsRequest(topics=wanted))
+        assert {row.error_code for row in response.topics} == {0}
+        assert len(response.topics) == len(numbers)
 
 
 def metadata_ms(client: RawClient, topics: int) -> list[float]:
@@ -71,9 +71,9 @@ def metadata_ms(client: RawClient, topics: int) -> list[float]:
     for _ in range(QUESTIONS):
         wanted = [MetadataRequest.Topic(name=name_of(chance.randrange(topics)))]
         started = time.perf_counter()
-        answer = client.call(MetadataRequest(topics=wanted))
+        response = client.call(MetadataRequest(topics=wanted))
         took.append((time.perf_counter() - started) * 1000)
-        assert answer.topics[0].error_code == 0
+        assert response.topics[0].error_code == 0
     return sorted(took)
 
 
@@ -150,8 +150,8 @@ def test_thousands_of_topics(tmp_path: Path) -> None:
         walk_through(broker, TOPICS_QUICK)
         with RawClient(broker.host, broker.port, timeout_s=60) as client:
             names = [name_of(n) for n in range(0, TOPICS_QUICK, 2)]
-            answer = client.call(DeleteTopicsRequest(topic_names=names), 5)
-            assert {row.error_code for row in answer.responses} == {0}
+            response = client.call(DeleteTopicsRequest(topic_names=names), 5)
+            assert {row.error_code for row in response.responses} == {0}
             assert count_topics(client) == TOPICS_QUICK - len(names)
         broker.stop()
         broker.start()

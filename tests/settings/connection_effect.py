@@ -52,7 +52,7 @@ async def _responses_must_be_read(world: World) -> object:
     return line.is_lost
 
 
-async def _is_read_behind(world: World, answered: bool) -> bool:
+async def _is_read_behind(world: World, has_response: bool) -> bool:
     """Return whether a Produce request is handled while a Fetch before it waits."""
     await world.broker()
     await world.topic()
@@ -60,7 +60,7 @@ async def _is_read_behind(world: World, answered: bool) -> bool:
     line = await world.line()
     waiting = fetch_request([("t", 0, 1)], max_wait_ms=30_000, min_bytes=10**6)
     line.transport.write(encode_frame(waiting, 12, 1))
-    if answered:
+    if has_response:
         line.transport.write(encode_frame(fetch_request([("t", 0, 0)]), 12, 2))
     await asyncio.sleep(1)
     line.transport.write(encode_frame(produce_request("t", world.now_batch(b"v")), 12, 3))
@@ -70,12 +70,12 @@ async def _is_read_behind(world: World, answered: bool) -> bool:
 
 @broker_effect("connection.max.inflight.requests", 1, 1000)
 async def _requests_at_work(world: World) -> object:
-    return await _is_read_behind(world, answered=False)
+    return await _is_read_behind(world, has_response=False)
 
 
 @broker_effect("connection.max.inflight.bytes", 100, 10**8)
 async def _responses_kept_back(world: World) -> object:
-    return await _is_read_behind(world, answered=True)
+    return await _is_read_behind(world, has_response=True)
 
 
 @broker_effect("queued.max.request.bytes", 20_000, 10**8)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from millstream.broker.config.broker_config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import Scope
+from millstream.model.definition import ConfigScope
 from settings.world import Given, RealWorld, World
 
 Scenario: TypeAlias = Callable[[Any], Coroutine[Any, Any, object]]
@@ -118,9 +118,9 @@ def runs_of(kind: str, name: str) -> Mapping[str, Given]:
         }
     runs = {"first": Given(broker={name: first}), "second": Given(broker={name: second})}
     scope = broker_definitions[name].scope
-    if scope is Scope.CLUSTER_WIDE:
+    if scope is ConfigScope.CLUSTER_WIDE:
         runs["changed"] = Given(broker={name: first}, broker_change={name: second})
-    elif scope is Scope.PER_BROKER:
+    elif scope is ConfigScope.PER_BROKER:
         runs["changed"] = Given(broker={name: first}, own_change={name: second})
     if "changed" in runs:
         runs["restarted"] = replace(runs["changed"], restarts=True)

@@ -310,7 +310,7 @@ async def transaction_world(world: World, **settings: str) -> None:
 
 
 @broker_effect("transaction.version", 2, 1)
-async def _the_version_that_clients_are_told(world: World) -> object:
+async def _the_version_in_responses(world: World) -> object:
     await world.broker()
     request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     response = await world.call(request, 4)

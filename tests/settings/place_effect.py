@@ -97,9 +97,9 @@ async def _metrics_are_served(world: RealWorld) -> object:
 
 @broker_effect("initial.broker.registration.timeout.ms", 0, 10**6, real=True)
 async def _a_broker_tries_to_join(world: RealWorld) -> object:
-    """Return how often a broker tries to join before it gives up or is stopped."""
+    """Return how often a broker tries to join before it fails or is stopped."""
     attempts = []
-    told = asyncio.Event()
+    stopping = asyncio.Event()
 
     class NeverJoins:
         def __init__(self, *_: object) -> None:
@@ -108,13 +108,13 @@ async def _a_broker_tries_to_join(world: RealWorld) -> object:
         async def start(self) -> None:
             attempts.append(1)
             if len(attempts) == 2:
-                told.set()
+                stopping.set()
             raise NotJoinedError("not yet")
 
     config = BrokerConfig.load(flags=world.flags(1, {}))
     with mock.patch.object(process, "Server", NeverJoins), mock.patch.object(process, "RETRY_S", 0):
         try:
-            await process._start(config, told)
+            await process._start(config, stopping)
         except NotJoinedError:
             return "gave up", len(attempts)
     return "told to stop", len(attempts)

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from harness.raw_client import fetch_request
-from millstream.replication.follower.fetcher import Fetcher
+from millstream.replication.follower.fetcher import ReplicaFetcher
 from millstream.wire.framing import parse_request_header
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -64,13 +64,13 @@ async def _bytes_of_one_partition(world: World) -> object:
     for _ in range(10):
         await world.produce(world.now_batch(bytes(1000)), acks=1)
     sizes: list[int] = []
-    original = Fetcher._append
+    original = ReplicaFetcher._append
 
     def append(self: Any, partition: Any, row: Any) -> int:
         sizes.append(len(row.records or b""))
         return original(self, partition, row)
 
-    with mock.patch.object(Fetcher, "_append", append):
+    with mock.patch.object(ReplicaFetcher, "_append", append):
         await world.start(2)
         await asyncio.sleep(3)
     return max(sizes) > 2000

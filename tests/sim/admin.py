@@ -28,8 +28,8 @@ class Admin(Client):
             ],
             configs=[rows.Config(name=name, value=value) for name, value in configs.items()],
         )
-        answer = await self.call_any(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
-        row = answer.topics[0]
+        response = await self.call_any(CreateTopicsRequest(topics=[topic]), 7, CreateTopicsResponse)
+        row = response.topics[0]
         assert row.error_code == 0, (row.error_code, row.error_message)
 
     async def reassign(self, topic: str, partition: int, replicas: list[int] | None) -> None:
@@ -39,12 +39,12 @@ class Admin(Client):
         request = AlterPartitionReassignmentsRequest(topics=[rows(name=topic, partitions=[where])])
         try:
             address = self.random.choice(self._cluster.addresses)
-            answer = await self.call(address, request, 1, AlterPartitionReassignmentsResponse)
+            response = await self.call(address, request, 1, AlterPartitionReassignmentsResponse)
         except PeerError as error:
             self.note(f"the move was lost: {error}")
         else:
-            rows_told = answer.responses[0].partitions if answer.responses else []
-            codes = [answer.error_code, *(row.error_code for row in rows_told)]
+            rows_told = response.responses[0].partitions if response.responses else []
+            codes = [response.error_code, *(row.error_code for row in rows_told)]
             self.note(f"moving {topic} {partition}: {[ErrorCode(code).name for code in codes]}")
 
     async def elect(self, topic: str, partition: int) -> None:
@@ -55,8 +55,8 @@ class Admin(Client):
         )
         try:
             address = self.random.choice(self._cluster.addresses)
-            answer = await self.call(address, request, 2, ElectLeadersResponse)
+            response = await self.call(address, request, 2, ElectLeadersResponse)
         except PeerError as error:
             self.note(f"the election was lost: {error}")
         else:
-            self.note(f"electing for {topic} {partition}: {ErrorCode(answer.error_code).name}")
+            self.note(f"electing for {topic} {partition}: {ErrorCode(response.error_code).name}")

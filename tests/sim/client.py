@@ -123,11 +123,11 @@ class Client:
             request = MetadataRequest(
                 topics=[MetadataRequest.Topic(name=TOPIC)], allow_auto_topic_creation=False
             )
-            answer = await self.call_any(request, 12, MetadataResponse)
-            if not answer.brokers:
+            response = await self.call_any(request, 12, MetadataResponse)
+            if not response.brokers:
                 self.violated("a metadata response lists no brokers")
-            brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-            for row in answer.topics[0].partitions:
+            brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+            for row in response.topics[0].partitions:
                 newest = self._newest.get(row.partition_index, 0)
                 if row.leader_id in brokers and row.leader_epoch >= newest:
                     self._newest[row.partition_index] = row.leader_epoch
@@ -143,8 +143,8 @@ class Client:
     async def coordinator(self, kind: int, key: str) -> _Address:
         while (kind, key) not in self._coordinators:
             request = FindCoordinatorRequest(key_type=kind, coordinator_keys=[key])
-            answer = await self.call_any(request, 4, FindCoordinatorResponse)
-            (row,) = answer.coordinators
+            response = await self.call_any(request, 4, FindCoordinatorResponse)
+            (row,) = response.coordinators
             if row.error_code == 0:
                 self._coordinators[kind, key] = (row.host, row.port)
             else:

@@ -18,7 +18,7 @@ from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server
 from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store.memory import MemoryStore
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from sim.clock import SimClock
 from sim.disk import SimDisk, Volume
 from sim.loop import Process, VirtualLoop
@@ -173,7 +173,7 @@ class Machine:
             if self._is_stopping:
                 return
             cluster.loop.note(f"{process.name} failed: {reason}")
-            if not isinstance(reason, StoreError | InjectedError):
+            if not isinstance(reason, MetadataStoreError | InjectedError):
                 cluster.loop.errors.append(f"{process.name} gave up: {reason!r}")
         cluster.loop.call_soon(self._exit, process, context=cluster.loop.outside)
 
@@ -190,7 +190,9 @@ class Machine:
         process.kill()
         self.is_ready = False
         self._cluster.wire.end_process(process)
-        self._cluster.loop.call_later(_RESTART_S, self._keep, context=self._cluster.loop.outside)
+        self._cluster.loop.call_later(
+            _RESTART_S, self._restart_if_wanted, context=self._cluster.loop.outside
+        )
 
     def lose_power(self) -> None:
         self._cluster.wire.power_off(self.host)
@@ -214,7 +216,7 @@ class Machine:
         self._past.append(task)
         task.add_done_callback(lambda _: self._exit(process), context=self._cluster.loop.outside)
 
-    def _keep(self) -> None:
+    def _restart_if_wanted(self) -> None:
         if self.is_wanted:
             self.start()
 

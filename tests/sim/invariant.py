@@ -83,9 +83,9 @@ class Monitor:
         async for found in connection.watch(PARTITIONS, 1):
             for event in found.events:
                 if event.value is not None:
-                    self._look_at_record(event.key, decode_partition(event.value))
+                    self._check_record(event.key, decode_partition(event.value))
 
-    def _look_at_record(self, key: str, record: PartitionRecord) -> None:
+    def _check_record(self, key: str, record: PartitionRecord) -> None:
         self._cluster.loop.note(
             f"store {key} {record.leader} {record.leader_epoch} {record.isr}"
             f" {record.elr} {record.last_known_elr} {record.replicas}"
@@ -213,7 +213,7 @@ class Monitor:
 
     # Brokers
 
-    async def look_around(self, interval_s: float) -> None:
+    async def check_regularly(self, interval_s: float) -> None:
         while True:
             self.check()
             await asyncio.sleep(interval_s)
@@ -261,7 +261,7 @@ class Monitor:
                 self._committed[key, header.base_offset] = found
                 if partition.topic_partition.topic == OFFSETS_TOPIC:
                     order = self._offset_orders.setdefault(key, OffsetOrder(self._violated))
-                    order.take(data, header, position)
+                    order.apply(data, header, position)
             elif known != found:
                 self._violated(
                     f"{key}: {process} has {found} at {header.base_offset}, below its "

@@ -264,12 +264,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
             else:
                 result, took_s = process.run_as_thread(lambda: func(*args))
         except Exception as error:  # noqa: BLE001 - set on the future
-            self.call_soon(_settle, future.set_exception, future, error)
+            self.call_soon(_resolve, future.set_exception, future, error)
         else:
-            self.call_later(took_s, _settle, future.set_result, future, result)
+            self.call_later(took_s, _resolve, future.set_result, future, result)
         return future
 
 
-def _settle(how: Callable[[Any], None], future: asyncio.Future[Any], outcome: Any) -> None:
+def _resolve(how: Callable[[Any], None], future: asyncio.Future[Any], outcome: Any) -> None:
     if not future.done():
         how(outcome)

@@ -119,13 +119,15 @@ class Member(Reader):
             protocol_type="consumer",
             protocols=[JoinGroupRequest.Protocol(name="turns", metadata=b"")],
         )
-        answer = await self._ask(request, 9, JoinGroupResponse, _JOIN_S)
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            request.member_id = self._member_id = answer.member_id
-            answer = await self._ask(request, 9, JoinGroupResponse, _JOIN_S)
-        _check(answer.error_code)
-        self._member_id, self._generation = answer.member_id, answer.generation_id
-        await self._sync(_shares(answer, self._all) if answer.leader == answer.member_id else {})
+        response = await self._ask(request, 9, JoinGroupResponse, _JOIN_S)
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            request.member_id = self._member_id = response.member_id
+            response = await self._ask(request, 9, JoinGroupResponse, _JOIN_S)
+        _check(response.error_code)
+        self._member_id, self._generation = response.member_id, response.generation_id
+        await self._sync(
+            _shares(response, self._all) if response.leader == response.member_id else {}
+        )
 
     async def _sync(self, shares: dict[str, list[int]]) -> None:
         request = SyncGroupRequest(
@@ -139,9 +141,9 @@ class Member(Reader):
                 for member, share in shares.items()
             ],
         )
-        answer = await self._ask(request, 5, SyncGroupResponse, _JOIN_S)
-        _check(answer.error_code)
-        self._positions = dict.fromkeys(answer.assignment, 0)
+        response = await self._ask(request, 5, SyncGroupResponse, _JOIN_S)
+        _check(response.error_code)
+        self._positions = dict.fromkeys(response.assignment, 0)
 
     async def _find_positions(self) -> None:
         for partition, offset in (await self.committed(list(self._positions))).items():
@@ -158,9 +160,9 @@ class Member(Reader):
         rows = OffsetFetchRequest.Group
         group = rows(group_id=GROUP, topics=[rows.Topic(name=TOPIC, partition_indexes=partitions)])
         request = OffsetFetchRequest(groups=[group], require_stable=True)
-        (told,) = (await self._ask(request, 9, OffsetFetchResponse)).groups
-        _check(told.error_code)
-        found = told.topics[0].partitions
+        (group,) = (await self._ask(request, 9, OffsetFetchResponse)).groups
+        _check(group.error_code)
+        found = group.topics[0].partitions
         for row in found:
             _check(row.error_code)
         return {row.partition_index: row.committed_offset for row in found}
@@ -191,8 +193,8 @@ class Member(Reader):
             topics=[rows(name=TOPIC, partitions=[row])],
         )
         try:
-            answer = await self._ask(request, 9, OffsetCommitResponse)
-            code = answer.topics[0].partitions[0].error_code
+            response = await self._ask(request, 9, OffsetCommitResponse)
+            code = response.topics[0].partitions[0].error_code
         except PeerError:
             self.history.end(operation, Outcome.INFO, [poll])
             await self._leave()
@@ -224,7 +226,7 @@ def _check(code: int) -> None:
         raise RefusedError(code)
 
 
-def _shares(answer: JoinGroupResponse, partitions: list[int]) -> dict[str, list[int]]:
+def _shares(response: JoinGroupResponse, partitions: list[int]) -> dict[str, list[int]]:
     """Assign partitions to members in round-robin order."""
-    members = sorted(member.member_id for member in answer.members)
+    members = sorted(member.member_id for member in response.members)
     return {member: partitions[place :: len(members)] for place, member in enumerate(members)}

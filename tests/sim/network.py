@@ -78,7 +78,7 @@ class Wire:
         """Hold all traffic in one direction between two hosts."""
         if (source, target) not in self.cuts:
             since = self.cuts[source, target] = self.loop.time()
-            self.loop.call_later(RESET_S, self._give_up, source, target, since)
+            self.loop.call_later(RESET_S, self._time_out, source, target, since)
 
     def heal(self, source: str, target: str) -> None:
         if self.cuts.pop((source, target), None) is not None:
@@ -129,7 +129,7 @@ class Wire:
         self.hosts[host].is_up = True
         self._changed()
 
-    def _give_up(self, source: str, target: str, since: float) -> None:
+    def _time_out(self, source: str, target: str, since: float) -> None:
         if self.cuts.get((source, target)) != since:
             return
         for end in list(self.ends.values()):
@@ -230,7 +230,7 @@ class SimNetwork:
         is_accepted = listener is not None and listener.is_accepting
         await wire.passage(host, self._host)
         if not is_accepted or listener is None or listener.process.is_dead:
-            raise ConnectionRefusedError(111, f"nobody listens at {host}:{port}")
+            raise ConnectionRefusedError(111, f"no listener at {host}:{port}")
         near = SimTransport(wire, self._host, host, self._process, port)
         far = SimTransport(wire, host, self._host, listener.process)
         near.peer, far.peer = far, near
@@ -279,7 +279,7 @@ class SimTransport(asyncio.Transport):
         if not self.is_lost:
             self._protocol = factory()
             self._protocol.connection_made(self)
-            self._take()
+            self._deliver_received()
 
     # Sending
 
@@ -343,9 +343,9 @@ class SimTransport(asyncio.Transport):
             self._arrived.clear()
         self._arrived.append(item)
         if self.process.is_halted:
-            wire.loop.call_soon(self._take, context=self.process.context)
+            wire.loop.call_soon(self._deliver_received, context=self.process.context)
         else:
-            self.process.context.run(self._take)
+            self.process.context.run(self._deliver_received)
 
     def _answer_lost(self) -> None:
         """Respond to an item for a connection that this host has closed."""
@@ -358,7 +358,7 @@ class SimTransport(asyncio.Transport):
     def _peer_gives_up(self) -> None:
         self.peer.fail(TimeoutError("no acknowledgement"))
 
-    def _take(self) -> None:
+    def _deliver_received(self) -> None:
         """Deliver received data to the program."""
         while self._arrived and not self.is_lost and self._protocol is not None:
             item = self._arrived[0]
@@ -458,7 +458,7 @@ class SimTransport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._is_reading = True
-        self._wire.loop.call_soon(self._take, context=self.process.context)
+        self._wire.loop.call_soon(self._deliver_received, context=self.process.context)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         high = _HIGH_BYTES if high is None else high

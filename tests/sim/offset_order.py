@@ -32,7 +32,7 @@ class OffsetOrder:
         self._offsets: dict[_Place, tuple[int, int]] = {}
         self._pending: dict[int, list[tuple[_Place, int, int]]] = {}
 
-    def take(self, data: bytes, header: BatchHeader, position: int) -> None:
+    def apply(self, data: bytes, header: BatchHeader, position: int) -> None:
         if header.is_control:
             marker = read_marker(data, header, position)
             pending = self._pending.pop(header.producer_id, [])

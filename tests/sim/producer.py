@@ -49,9 +49,9 @@ class Producer(Client):
 
     async def _init(self) -> tuple[int, int]:
         while True:
-            answer = await self.call_any(InitProducerIdRequest(), 4, InitProducerIdResponse)
-            if answer.error_code == 0:
-                return answer.producer_id, answer.producer_epoch
+            response = await self.call_any(InitProducerIdRequest(), 4, InitProducerIdResponse)
+            if response.error_code == 0:
+                return response.producer_id, response.producer_epoch
             await self.rest()
 
     async def _send(self, batch: bytearray) -> int:
@@ -60,11 +60,11 @@ class Producer(Client):
             # The broker changes the bytes that it receives, so each attempt gets a copy.
             request = produce_request(TOPIC, bytearray(batch), self._partition, timeout_ms=400)
             try:
-                answer = await self.call(address, request, 12, ProduceResponse)
+                response = await self.call(address, request, 12, ProduceResponse)
             except PeerError as error:
                 self.note(f"lost: {error}")
             else:
-                row = answer.responses[0].partition_responses[0]
+                row = response.responses[0].partition_responses[0]
                 if row.error_code == 0:
                     return row.base_offset
                 self.refused("a batch", row.error_code)

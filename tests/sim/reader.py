@@ -34,27 +34,27 @@ class Reader(Client):
         super().__init__(cluster, name, history)
         self.is_committed = committed
         #: The last high watermark in a response, by partition and leader epoch.
-        self._told: dict[tuple[int, int], int] = {}
+        self._watermarks: dict[tuple[int, int], int] = {}
 
     async def fetch(self, partition: int, position: int, wait_ms: int = 300) -> Fetched | None:
         """Fetch once. After an error, wait and return None."""
         address, epoch = await self.leader(partition)
         request = self._request(partition, position, epoch, wait_ms)
         try:
-            answer = await self.call(address, request, 12, FetchResponse)
+            response = await self.call(address, request, 12, FetchResponse)
         except PeerError:
             self.forget_leader(partition)
             await self.rest()
             return None
-        row = answer.responses[0].partitions[0]
+        row = response.responses[0].partitions[0]
         if row.error_code:
             self.refused(f"a fetch at {position} of {partition}", row.error_code)
             self.forget_leader(partition)
             await self.rest()
             return None
-        self._look_at_high_watermark(partition, epoch, row.high_watermark)
+        self._check_high_watermark(partition, epoch, row.high_watermark)
         end = row.last_stable_offset if self.is_committed else row.high_watermark
-        fetched = Fetched(*_take(row, position), end)
+        fetched = Fetched(*_visible_records(row, position), end)
         self.note(f"at {fetched.position} of {end} of {partition} in epoch {epoch}")
         return fetched
 
@@ -73,16 +73,17 @@ class Reader(Client):
             topics=[FetchRequest.Topic(topic=TOPIC, partitions=[row])],
         )
 
-    def _look_at_high_watermark(self, partition: int, epoch: int, told: int) -> None:
-        before = self._told.get((partition, epoch), 0)
-        if told < before:
+    def _check_high_watermark(self, partition: int, epoch: int, high_watermark: int) -> None:
+        before = self._watermarks.get((partition, epoch), 0)
+        if high_watermark < before:
             self.violated(
-                f"the high watermark of {partition} went from {before} to {told} in epoch {epoch}"
+                f"the high watermark of {partition} went from {before} to {high_watermark}"
+                f" in epoch {epoch}"
             )
-        self._told[partition, epoch] = told
+        self._watermarks[partition, epoch] = high_watermark
 
 
-def _take(row: Any, position: int) -> tuple[list[Seen], int]:
+def _visible_records(row: Any, position: int) -> tuple[list[Seen], int]:
     """Return the records that a program sees of a response, and the next position."""
     starts: dict[int, list[int]] = {}
     for each in row.aborted_transactions or ():

@@ -15,10 +15,10 @@ from sim.client import GROUP_KEY, TRANSACTION_KEY
 from sim.cluster import Cluster
 from sim.fault import Nemesis
 from sim.history import History
+from sim.internal_error import InternalErrors
 from sim.invariant import Monitor, partitions_of
 from sim.loop import StuckError, Trace, VirtualLoop
 from sim.member import GROUP, Member, RefusedError
-from sim.mishap import Mishaps
 from sim.producer import Producer
 from sim.reader import Consumer
 from sim.transaction import TransactionalProducer
@@ -103,7 +103,9 @@ class Run:
         self._nemesis = Nemesis(
             self.cluster, self._monitor, Random(f"faults {seed}"), hosts, self._admin
         )
-        self._mishaps = Mishaps(self.cluster, self._monitor, Random(f"mishaps {seed}"))
+        # The text belongs to the seed: with another one, known seeds would run differently.
+        random = Random(f"mishaps {seed}")
+        self._internal_errors = InternalErrors(self.cluster, self._monitor, random)
         self._random = random
         #: Offset after the last record of each partition, once it is read to the end.
         self._ends: dict[int, int] = {}
@@ -137,14 +139,14 @@ class Run:
         await self._admin.process.spawn(self._create_topics())
         watching = [
             cluster.outside.spawn(self._monitor.watch_store()),
-            cluster.outside.spawn(self._monitor.look_around(_LOOK_S)),
+            cluster.outside.spawn(self._monitor.check_regularly(_LOOK_S)),
         ]
         producing = [
             each.process.spawn(each.run()) for each in (*self._producers, *self._transactors)
         ]
         consuming = [each.process.spawn(each.run()) for each in (self._consumer, *self._members)]
-        if self._mishaps:
-            await asyncio.gather(self._nemesis.run(), self._mishaps.run())
+        if self._internal_errors:
+            await asyncio.gather(self._nemesis.run(), self._internal_errors.run())
         else:
             await self._nemesis.run()
         await asyncio.sleep(0.15)

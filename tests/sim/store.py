@@ -9,7 +9,7 @@ from typing import Final
 from millstream.metadata.store.port import UnavailableError, UncertainError
 
 _DELAY_S: Final = (0.0005, 0.004)
-#: Time after which a client of the store gives up.
+#: Time after which a call of the store times out.
 _TIMEOUT_S: Final = 0.3
 
 
@@ -39,7 +39,7 @@ class SimLink:
             await asyncio.sleep(_TIMEOUT_S)
             raise UnavailableError("the store can't be reached")
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         await self._delay()
         if self.is_cut and changed:
             await asyncio.sleep(_TIMEOUT_S)

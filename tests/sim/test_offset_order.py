@@ -35,7 +35,7 @@ class _Log:
 
     def _take(self, batch: bytearray) -> None:
         stamp(batch, 0, self._end, 0)
-        self._order.take(bytes(batch), read_header(batch), 0)
+        self._order.apply(bytes(batch), read_header(batch), 0)
         self._end += 1
 
 

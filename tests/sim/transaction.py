@@ -159,11 +159,11 @@ class TransactionalProducer(Reader):
             transactional_id=self._transactional_id, transaction_timeout_ms=TIMEOUT_MS
         )
         while True:
-            answer = await self._ask(TRANSACTION_KEY, request, 5, InitProducerIdResponse)
-            if answer.error_code == 0:
+            response = await self._ask(TRANSACTION_KEY, request, 5, InitProducerIdResponse)
+            if response.error_code == 0:
                 break
-            await self._try_again("a producer id", answer.error_code)
-        self._become(answer.producer_id, answer.producer_epoch)
+            await self._try_again("a producer id", response.error_code)
+        self._become(response.producer_id, response.producer_epoch)
         began_at = self.now
         self._position = max(await self._find_position(began_at), 0)
         self.note(f"is {self._producer_id} {self._epoch} at {self._position}")
@@ -182,12 +182,12 @@ class TransactionalProducer(Reader):
             groups=[rows(group_id=self.group, topics=topics)], require_stable=True
         )
         while True:
-            (told,) = (await self._ask(GROUP_KEY, request, 9, OffsetFetchResponse)).groups
-            code = told.error_code or told.topics[0].partitions[0].error_code
+            (group,) = (await self._ask(GROUP_KEY, request, 9, OffsetFetchResponse)).groups
+            code = group.error_code or group.topics[0].partitions[0].error_code
             if code == 0:
                 break
             await self._try_again("the group's offset", code)
-        offset = told.topics[0].partitions[0].committed_offset
+        offset = group.topics[0].partitions[0].committed_offset
         self.history.check_fetched(self.name, self.group, SOURCE, offset, began_at)
         return offset
 
@@ -210,7 +210,7 @@ class TransactionalProducer(Reader):
             self.history.end(operation, outcome, [*steps, *(batch.sent for batch in batches)])
         self.note(f"{outcome} {[batch.send.value for batch in batches]}")
         if outcome is Outcome.INFO:
-            raise _OverError("nobody knows how it ended")
+            raise _OverError("the outcome is unknown")
         if outcome is Outcome.OK and steps and fetched is not None:
             self._position = fetched.position
             self.history.committed(self.group, SOURCE, fetched.position)
@@ -276,8 +276,8 @@ class TransactionalProducer(Reader):
             v3_and_below_topics=[TxnTopic(name=TOPIC, partitions=[partition])],
         )
         while True:
-            answer = await self._ask(TRANSACTION_KEY, request, 3, AddPartitionsToTxnResponse)
-            row = answer.results_by_topic_v3_and_below[0].results_by_partition[0]
+            response = await self._ask(TRANSACTION_KEY, request, 3, AddPartitionsToTxnResponse)
+            row = response.results_by_topic_v3_and_below[0].results_by_partition[0]
             if row.partition_error_code == 0:
                 return
             await self._try_again("a partition", row.partition_error_code)
@@ -296,8 +296,8 @@ class TransactionalProducer(Reader):
         )
         version = 3 if self._is_classic else 5
         while True:
-            answer = await self._ask(GROUP_KEY, request, version, TxnOffsetCommitResponse)
-            code = answer.topics[0].partitions[0].error_code
+            response = await self._ask(GROUP_KEY, request, version, TxnOffsetCommitResponse)
+            code = response.topics[0].partitions[0].error_code
             if code == 0:
                 return
             await self._try_again("an offset", code)
@@ -310,10 +310,10 @@ class TransactionalProducer(Reader):
             group_id=self.group,
         )
         while True:
-            answer = await self._ask(TRANSACTION_KEY, request, 3, AddOffsetsToTxnResponse)
-            if answer.error_code == 0:
+            response = await self._ask(TRANSACTION_KEY, request, 3, AddOffsetsToTxnResponse)
+            if response.error_code == 0:
                 return
-            await self._try_again("a group", answer.error_code)
+            await self._try_again("a group", response.error_code)
 
     async def _end(self, *, is_commit: bool) -> Outcome:
         """End the transaction. Return INFO if its outcome can't be known."""
@@ -327,22 +327,22 @@ class TransactionalProducer(Reader):
         while True:
             try:
                 version = 4 if self._is_classic else 5
-                answer = await self._ask_once(TRANSACTION_KEY, request, version, EndTxnResponse)
+                response = await self._ask_once(TRANSACTION_KEY, request, version, EndTxnResponse)
             except PeerError:
                 may_have_ended = True
                 await self.rest()
                 continue
-            if answer.error_code == 0:
+            if response.error_code == 0:
                 if not self._is_classic:
-                    self._become(answer.producer_id, answer.producer_epoch)
+                    self._become(response.producer_id, response.producer_epoch)
                 return Outcome.OK if is_commit else Outcome.FAIL
             # A coordinator that lost its partition may have appended the decision.
-            may_have_ended |= answer.error_code in (
+            may_have_ended |= response.error_code in (
                 ErrorCode.COORDINATOR_NOT_AVAILABLE,
                 ErrorCode.NOT_COORDINATOR,
             )
             try:
-                await self._try_again("the end", answer.error_code)
+                await self._try_again("the end", response.error_code)
             except _OverError as error:
                 if is_commit and may_have_ended:
                     return Outcome.INFO

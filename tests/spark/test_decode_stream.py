@@ -159,8 +159,8 @@ def _check_replay(shop: Shop, expected: list[str]) -> None:
     assert [(row["error"], row["message"], row["letters"]) for row in report["by_error"]] == [
         ("DecodeError", "the field … is missing or null", 2)
     ]
-    mended = FORMATS | {"json": "id STRING, order STRING"}
-    queries = shop.start(mended)
+    corrected = FORMATS | {"json": "id STRING, order STRING"}
+    queries = shop.start(corrected)
     try:
         assert "2 letters replayed" in _command(shop.broker, "dlq", "replay", topic)
         wait_until(lambda: len(shop.ids()) >= 11, "what was replayed", DEADLINE_S)

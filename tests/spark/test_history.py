@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.spark.job.content import KEEPING, messages_of, some_messages
 
 from harness.topic_content import Message, read_messages, write_messages
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark import read_topic_history
 from millstream.spark.history import split_history
 from millstream.spark.job import ArchiveOptions, Failure, JobError, archive
@@ -28,8 +28,8 @@ def _cut(broker: LocalBroker, topic: str, offsets: dict[int, int]) -> None:
     """Delete the records before these offsets, as retention does."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     places = [KafkaPartition(topic, partition, offset) for partition, offset in offsets.items()]
-    for answer in admin.delete_records(places).values():
-        answer.result(60)
+    for response in admin.delete_records(places).values():
+        response.result(60)
 
 
 def test_history_at_the_border_of_archive_and_log() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.progress import source_offsets
 from millstream.spark.source.source_options import TopicSelection
 

@@ -49,7 +49,7 @@ def test_an_unacknowledged_produce_that_fails_costs_the_connection(
     client = connect()
     millstream_broker.fail_produces(1, 6)
     request = produce_request(millstream_topic, values_batch(b"lost"), acks=0)
-    client.send(request, BY_NAME, answered=False)
+    client.send(request, BY_NAME, has_response=False)
     assert client.is_closed_within(60)
     assert values(connect, millstream_topic) == []
 

@@ -45,7 +45,7 @@ class CoordinatorHome(ReplicaHome):
         super().__init__(path, self.picture())
         self.options = options or TransactionOptions()
         self.markers = Markers()
-        self.answers: dict[str, Any] = {}
+        self.responses: dict[str, Any] = {}
 
     def picture(
         self, *, leader: int = 1, epoch: int = 0, isr: tuple[int, ...] = (1,)
@@ -75,7 +75,7 @@ class CoordinatorHome(ReplicaHome):
         return self.open(recover=True)
 
     def apply_image(self, image: ClusterImage) -> None:
-        delta = self.follow_replicas(image)
+        delta = self.apply_image(image)
         self.shards.apply_delta(image, delta)
 
     def partition_of(self, transactional_id: str) -> Partition:
@@ -87,10 +87,10 @@ class CoordinatorHome(ReplicaHome):
         self.shards._carry_out_timers()
 
     def reply(self, name: str) -> Reply[Any]:
-        """Return a reply whose result goes to `answers`."""
+        """Return a reply whose result goes to `responses`."""
 
-        def note(answer: Any) -> None:
-            assert name not in self.answers, f"{name} was answered twice"
-            self.answers[name] = answer
+        def note(response: Any) -> None:
+            assert name not in self.responses, f"{name} got two responses"
+            self.responses[name] = response
 
         return Reply(ReplyKind.END_TXN, CallbackFailures(), note, note)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import (
@@ -16,8 +16,8 @@ from millstream.transactions.state import (
     EndRequest,
     Marker,
     PreparedTransaction,
-    Transaction,
     TransactionEffects,
+    TransactionMetadata,
     TransactionState,
 )
 from millstream.transactions.transaction_record import decode_value
@@ -27,20 +27,20 @@ TIMEOUT_MS = 1000
 TIMER = ("timeout", "")
 
 
-def started(epoch: int = 0, version: int = 2) -> Transaction:
-    transaction = Transaction("bank", version)
+def started(epoch: int = 0, version: int = 2) -> TransactionMetadata:
+    transaction = TransactionMetadata("bank", version)
     transaction.init_producer(0, TIMEOUT_MS, None, 7, "t")
     transaction.producer_epoch = epoch
     return transaction
 
 
-def ongoing(epoch: int = 0, version: int = 2) -> Transaction:
+def ongoing(epoch: int = 0, version: int = 2) -> TransactionMetadata:
     transaction = started(epoch, version)
     transaction.add_partitions(10, transaction.producer, [A, B], version, "t")
     return transaction
 
 
-def completed(*, commit: bool, client: int, epoch: int = 0) -> Transaction:
+def completed(*, commit: bool, client: int, epoch: int = 0) -> TransactionMetadata:
     transaction = ongoing(epoch)
     end(transaction, commit=commit, client=client)
     for each in (A, B):
@@ -49,7 +49,7 @@ def completed(*, commit: bool, client: int, epoch: int = 0) -> Transaction:
 
 
 def end(
-    transaction: Transaction, *, commit: bool, client: int, new_id: int | None = None
+    transaction: TransactionMetadata, *, commit: bool, client: int, new_id: int | None = None
 ) -> TransactionEffects:
     return transaction.end(20, EndRequest(transaction.producer, commit, client), new_id, "t")
 
@@ -61,9 +61,9 @@ def refused(call: Any) -> ErrorCode:
 
 
 def reply(effects: TransactionEffects) -> Any:
-    ((token, answer),) = effects.replies
+    ((token, response),) = effects.replies
     assert token == "t"
-    return answer
+    return response
 
 
 def test_a_transaction_goes_through_its_states() -> None:
@@ -130,8 +130,8 @@ def test_an_end_is_repeated_in_version_2_with_the_epoch_before() -> None:
     otherwise = EndRequest(ProducerIdAndEpoch(7, 0), False, 2)
     code = refused(lambda: transaction.end(40, otherwise, None, "t"))
     assert code == ErrorCode.INVALID_TXN_STATE
-    stranger = EndRequest(ProducerIdAndEpoch(8, 0), True, 2)
-    code = refused(lambda: transaction.end(40, stranger, None, "t"))
+    foreign = EndRequest(ProducerIdAndEpoch(8, 0), True, 2)
+    code = refused(lambda: transaction.end(40, foreign, None, "t"))
     assert code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
@@ -189,8 +189,8 @@ def test_a_producer_continues_from_its_current_or_previous_epoch() -> None:
     assert reply(
         transaction.init_producer(1, 1, ProducerIdAndEpoch(7, 4), None, "t")
     ) == ProducerIdAndEpoch(7, 5)
-    for stranger in (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 6), ProducerIdAndEpoch(6, 5)):
-        code = refused(lambda one=stranger: transaction.init_producer(1, 1, one, None, "t"))
+    for foreign in (ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 6), ProducerIdAndEpoch(6, 5)):
+        code = refused(lambda one=foreign: transaction.init_producer(1, 1, one, None, "t"))
         assert code == ErrorCode.PRODUCER_FENCED
     # A new producer was started, so the old one cannot continue.
     transaction.init_producer(1, 1, None, None, "t")
@@ -232,7 +232,7 @@ def test_exhausted_epochs_make_an_end_use_a_new_id() -> None:
     effects = end(transaction, commit=True, client=2, new_id=8)
     assert reply(effects) == ProducerIdAndEpoch(8, 0)
     assert effects.marker == Marker(ProducerIdAndEpoch(7, LAST_EPOCH), is_commit=True, version=2)
-    replayed = Transaction("bank", 2)
+    replayed = TransactionMetadata("bank", 2)
     value = decode_value(effects.records[0][1])
     assert value is not None
     replayed.restore(value)
@@ -286,7 +286,7 @@ def test_only_idle_ids_expire() -> None:
 
 @pytest.mark.parametrize(("version", "first_byte"), [(0, 0), (1, 1), (2, 1)])
 def test_records_have_the_version_that_the_cluster_can_read(version: int, first_byte: int) -> None:
-    transaction = Transaction("bank", version)
+    transaction = TransactionMetadata("bank", version)
     effects = transaction.init_producer(0, 1, None, 7, "t")
     encoded = effects.records[0][1]
     assert encoded is not None
@@ -299,19 +299,19 @@ def test_states_that_are_never_written_are_damage() -> None:
         assert value is not None
         value.transaction_status = number
         with pytest.raises(DamagedRecordError):
-            Transaction("bank", 2).restore(value)
+            TransactionMetadata("bank", 2).restore(value)
 
 
-def prepared(epoch: int = 0, new_id: int | None = None) -> Transaction:
+def prepared(epoch: int = 0, new_id: int | None = None) -> TransactionMetadata:
     transaction = ongoing(epoch)
     transaction.keep_prepared(15, NO_TIMEOUT_MS, transaction.producer, new_id, "t")
     return transaction
 
 
-def replayed(transaction: Transaction, effects: TransactionEffects) -> Transaction:
+def replayed(transaction: TransactionMetadata, effects: TransactionEffects) -> TransactionMetadata:
     value = decode_value(effects.records[-1][1])
     assert value is not None
-    copy = Transaction("bank", transaction.version)
+    copy = TransactionMetadata("bank", transaction.version)
     copy.restore(value)
     return copy
 
@@ -351,9 +351,9 @@ def test_only_the_producer_that_missed_the_response_may_prepare_again() -> None:
     writer, holder = ProducerIdAndEpoch(7, 0), ProducerIdAndEpoch(7, 1)
     again = transaction.keep_prepared(16, NO_TIMEOUT_MS, writer, None, "t")
     assert (reply(again), again.records) == (PreparedTransaction(holder, writer), [])
-    for stranger in (ProducerIdAndEpoch(7, 2), ProducerIdAndEpoch(8, 0)):
+    for foreign in (ProducerIdAndEpoch(7, 2), ProducerIdAndEpoch(8, 0)):
         code = refused(
-            lambda one=stranger: transaction.keep_prepared(16, NO_TIMEOUT_MS, one, None, "t")
+            lambda one=foreign: transaction.keep_prepared(16, NO_TIMEOUT_MS, one, None, "t")
         )
         assert code == ErrorCode.PRODUCER_FENCED
     recovered = transaction.keep_prepared(17, NO_TIMEOUT_MS, None, None, "t")

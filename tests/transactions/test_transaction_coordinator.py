@@ -69,18 +69,18 @@ async def begin(
     home: CoordinatorHome, name: str = "x", *partitions: TopicPartition
 ) -> ProducerIdAndEpoch:
     """Start a transaction; return its producer."""
-    tag = f"{name} {len(home.answers)}"
+    tag = f"{name} {len(home.responses)}"
     home.coordinator.init_producer(
         name, InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(f"{tag} init")
     )
     await turns()
-    producer = home.answers[f"{tag} init"]
+    producer = home.responses[f"{tag} init"]
     assert isinstance(producer, ProducerIdAndEpoch)
     if partitions:
         reply = home.reply(f"{tag} add")
         home.coordinator.add_partitions(name, producer, partitions, 2, reply)
         await turns()
-        assert home.answers[f"{tag} add"] is None
+        assert home.responses[f"{tag} add"] is None
     return producer
 
 
@@ -93,10 +93,10 @@ def test_replies_and_markers_wait_for_committed_records(tmp_path: Path) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
-        assert "end" not in home.answers
+        assert "end" not in home.responses
         assert home.markers.sent == []
         await turns()
-        assert home.answers["end"] == ProducerIdAndEpoch(7, 1)
+        assert home.responses["end"] == ProducerIdAndEpoch(7, 1)
         sent = [(marker, partition) for marker, _, partition, _ in home.markers.sent]
         assert sent == [(Marker(ProducerIdAndEpoch(7, 1), True, 2), each) for each in (A, B)]
         home.markers.sent[0][3].deliver(None)
@@ -122,7 +122,7 @@ def test_a_restarted_coordinator_continues(tmp_path: Path, decided: bool) -> Non
         await loaded(home)
         if not decided:
             # The decision never reached the log, and the client got an error.
-            assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
+            assert home.responses["end"] == ErrorCode.NOT_COORDINATOR
             assert state(home) is TransactionState.ONGOING
             home.coordinator.end("x", EndRequest(producer, False, 2), None, home.reply("again"))
             await turns()
@@ -228,8 +228,8 @@ def test_markers_wait_for_replicas_that_are_slow(
         partition = home.partition_of("x")
         home.apply_image(home.picture(isr=(1, 2)))
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
-        await until(lambda: "end" in home.answers)
-        assert home.answers["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await until(lambda: "end" in home.responses)
+        assert home.responses["end"] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert home.markers.sent == []
         home.apply_image(home.picture())
         partition.advance_high_watermark()
@@ -251,7 +251,7 @@ def test_a_failed_append_reverts_the_state(tmp_path: Path, monkeypatch: pytest.M
             home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
             await turns(1)
         await loaded(home)
-        assert home.answers["end"] == ErrorCode.NOT_COORDINATOR
+        assert home.responses["end"] == ErrorCode.NOT_COORDINATOR
         assert home.markers.sent == []
         assert state(home) is TransactionState.ONGOING
         assert home.coordinator.describe("x").producer == producer
@@ -304,11 +304,11 @@ def test_a_flush_delivers_the_reply_at_once(tmp_path: Path) -> None:
     async def body(home: CoordinatorHome) -> None:
         producer = await begin(home, "x")
         home.coordinator.add_partitions("x", producer, [A], 2, home.reply("add"))
-        assert "add" not in home.answers
+        assert "add" not in home.responses
         home.coordinator.flush("x")
-        assert home.answers["add"] is None
+        assert home.responses["add"] is None
         home.coordinator.verify_partitions("x", producer, [A, B], home.reply("verify"))
-        assert home.answers["verify"] == {
+        assert home.responses["verify"] == {
             A: ErrorCode.NONE,
             B: ErrorCode.TRANSACTION_ABORTABLE,
         }

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.schema_values import full_message_of, values_of
-from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.transactions.transaction_record import (
     TransactionLogKey,
     TransactionLogValue,

@@ -20,8 +20,8 @@ from millstream.transactions.state import (
     BUMPING_VERSION,
     EndRequest,
     Marker,
-    Transaction,
     TransactionEffects,
+    TransactionMetadata,
     TransactionState,
 )
 
@@ -33,7 +33,7 @@ OK = ErrorCode.NONE
 Reply = Callable[[Any], None]
 
 
-class Refused(Exception):  # noqa: N818 - an answer, not an error of the test
+class Refused(Exception):  # noqa: N818 - a response, not an error of the test
     """The partition rejects the batch or marker."""
 
 
@@ -137,7 +137,7 @@ class World:
         self.timer_ms: int | None = None
         #: Markers that are being sent.
         self.markers: list[tuple[Marker, TopicPartition]] = []
-        self.transaction = Transaction(TRANSACTIONAL_ID, version)
+        self.transaction = TransactionMetadata(TRANSACTIONAL_ID, version)
         self.next_id = 100
         self.values = 0
         #: The newest identity that InitProducerId assigned; all earlier ones are fenced.
@@ -171,8 +171,8 @@ class World:
     def commit_next(self) -> None:
         effects = self.pipeline.pop(0)
         self.log += effects.records
-        for reply, answer in effects.replies:
-            reply(answer)
+        for reply, response in effects.replies:
+            reply(response)
         if effects.marker is not None:
             self.begin_markers(effects.marker)
 
@@ -199,7 +199,7 @@ class World:
         self.pipeline.clear()
         self.markers.clear()
         self.timer_ms = None
-        self.transaction = Transaction(TRANSACTIONAL_ID, self.version)
+        self.transaction = TransactionMetadata(TRANSACTIONAL_ID, self.version)
         for _, encoded in self.log:
             value = record.decode_value(encoded)
             assert value is not None
@@ -233,18 +233,18 @@ class World:
         expected = client.producer if goes_on else None
         client.is_waiting = True
 
-        def reply(answer: Any) -> None:
+        def reply(response: Any) -> None:
             client.is_waiting = False
-            if isinstance(answer, ProducerIdAndEpoch):
-                client.become(answer)
-                self.newest = answer
+            if isinstance(response, ProducerIdAndEpoch):
+                client.become(response)
+                self.newest = response
                 client.phase = "ready"
                 client.added.clear()
                 client.serial += 1
-            elif answer == ErrorCode.PRODUCER_FENCED:
+            elif response == ErrorCode.PRODUCER_FENCED:
                 client.start_over()
             else:
-                assert answer == ErrorCode.CONCURRENT_TRANSACTIONS, answer
+                assert response == ErrorCode.CONCURRENT_TRANSACTIONS, response
 
         transaction = self.transaction
         epoch = None if expected is None else expected.epoch
@@ -262,12 +262,12 @@ class World:
         assert producer is not None
         client.is_waiting = True
 
-        def reply(answer: Any) -> None:
+        def reply(response: Any) -> None:
             client.is_waiting = False
-            if answer is None:
+            if response is None:
                 client.added.add(partition)
                 client.phase = "in"
-            elif answer != ErrorCode.CONCURRENT_TRANSACTIONS:
+            elif response != ErrorCode.CONCURRENT_TRANSACTIONS:
                 client.start_over()
 
         transaction = self.transaction
@@ -323,13 +323,13 @@ class World:
             assert not self.is_fenced(producer), f"{producer} was fenced and wrote {value}"
             done(OK)
 
-        def admitted(answer: Any) -> None:
-            if isinstance(answer, dict):
-                answer = answer[partition] or None
-            if answer is None:
+        def admitted(response: Any) -> None:
+            if isinstance(response, dict):
+                response = response[partition] or None
+            if response is None:
                 append()
             else:
-                done(answer)
+                done(response)
 
         if model.has_open(producer):
             append()
@@ -356,16 +356,16 @@ class World:
         if is_commit:
             client.asked.add(client.serial)
 
-        def reply(answer: Any) -> None:
+        def reply(response: Any) -> None:
             client.is_waiting = False
-            if isinstance(answer, ProducerIdAndEpoch):
+            if isinstance(response, ProducerIdAndEpoch):
                 if client.version >= BUMPING_VERSION:
-                    client.become(answer)
+                    client.become(response)
                 client.ended[client.serial] = is_commit
                 client.serial += 1
                 client.phase = "ready"
                 client.added.clear()
-            elif answer != ErrorCode.CONCURRENT_TRANSACTIONS:
+            elif response != ErrorCode.CONCURRENT_TRANSACTIONS:
                 client.start_over()
 
         transaction = self.transaction
@@ -442,7 +442,7 @@ class World:
             self._check_log()
 
     def _check_log(self) -> None:
-        replayed = Transaction(TRANSACTIONAL_ID, self.version)
+        replayed = TransactionMetadata(TRANSACTIONAL_ID, self.version)
         value = record.decode_value(self.log[-1][1])
         assert value is not None
         replayed.restore(value)

@@ -99,8 +99,8 @@ class Reader:
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def _keep(self, text: str) -> None:
-        told = json.loads(text)["topics"].get(self._topic, {})
-        self.statistics = told.get("partitions", {}).get("0", {})
+        statistics = json.loads(text)["topics"].get(self._topic, {})
+        self.statistics = statistics.get("partitions", {}).get("0", {})
 
     def poll(self) -> list[str]:
         message = self._consumer.poll(0.02)
@@ -197,13 +197,17 @@ def test_the_lag_with_an_open_transaction(brokers: Brokers, topic: str, reader: 
 
         wait_until(is_told_the_lag, "the lag behind the log end offset", UNSTUCK_SECONDS_MAX)
 
-        def is_told_the_stable_offset() -> bool:
+        def has_the_stable_offset() -> bool:
             stable = stable_offset(client, topic)
             reader.poll()
-            told = reader.statistics
-            return bool(told) and told["ls_offset"] == stable and told["consumer_lag"] == stable - 1
+            statistics = reader.statistics
+            return (
+                bool(statistics)
+                and statistics["ls_offset"] == stable
+                and statistics["consumer_lag"] == stable - 1
+            )
 
-        wait_until(is_told_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
+        wait_until(has_the_stable_offset, "librdkafka's own lag", UNSTUCK_SECONDS_MAX)
         wait_until(lambda: "after" in reader.poll(), "the last record", UNSTUCK_SECONDS_MAX)
         end = quiet_end(brokers, topic, 0)
         reader.commit(end)

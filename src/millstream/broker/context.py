@@ -72,7 +72,7 @@ class Services:
     checkpoint: Callable[[], Awaitable[None]]
     #: Metrics that clients push; None if this broker exports no metrics.
     telemetry: Telemetry | None = None
-    #: Gives up all leadership if the lease of the registration may have expired; cheap.
+    #: Stops leading all partitions if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
     #: The registration of this broker; set once its ports are bound.
     record: BrokerRecord | None = None
@@ -98,7 +98,7 @@ class CloseConnectionError(Exception):
     """Raised by a handler to close the connection, where the protocol has no error response."""
 
 
-class Peer:
+class ConnectedClient:
     """The client of one connection, for the lifetime of the connection."""
 
     __slots__ = ("address", "client_instance_id", "port", "software_name", "software_version")
@@ -117,9 +117,9 @@ class Context:
     """The context of one request: its client, version and receiver, and the broker's services."""
 
     __slots__ = (
+        "client",
         "client_id",
         "listener",
-        "peer",
         "received_at",
         "receiver",
         "record_errors_left",
@@ -133,7 +133,7 @@ class Context:
         listener: str,
         version: int,
         client_id: str | None,
-        peer: Peer,
+        client: ConnectedClient,
         received_at: float,
         receiver: Receiver,
     ) -> None:
@@ -142,7 +142,7 @@ class Context:
         self.listener = listener
         self.version = version
         self.client_id = client_id
-        self.peer = peer
+        self.client = client
         #: Monotonic time at which the request's last byte was read.
         self.received_at = received_at
         #: Receives the response of a handler that returns a `Reply`.
@@ -152,4 +152,4 @@ class Context:
 
     @property
     def client_address(self) -> str:
-        return self.peer.address
+        return self.client.address

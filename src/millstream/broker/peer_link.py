@@ -71,7 +71,7 @@ class PeerApi(ABC, Generic[T]):
 
     @abstractmethod
     def fail(self, item: T, code: ErrorCode) -> None:
-        """Fail an item; an item that is complete or has failed stays as it is."""
+        """Fail an item; an item that is complete or has failed is not changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from millstream.metadata.registration import until_gone
 from millstream.metadata.store.port import (
     LeaseExpiredError,
     MetadataStore,
-    StoreError,
+    MetadataStoreError,
     UnavailableError,
     UncertainError,
 )
@@ -107,12 +107,12 @@ class Server:
             await self._start()
         except BaseException as error:
             await self._undo.aclose()
-            if isinstance(error, StoreError | BrokerError):
+            if isinstance(error, MetadataStoreError | BrokerError):
                 raise self._start_error(error) from error
             raise
 
-    def _start_error(self, error: StoreError | BrokerError) -> OSError:
-        if isinstance(error, StoreError):
+    def _start_error(self, error: MetadataStoreError | BrokerError) -> OSError:
+        if isinstance(error, MetadataStoreError):
             text = f"the metadata store can't be used: {error}"
             is_transient = isinstance(error, TRANSIENT_STORE_ERRORS)
         else:

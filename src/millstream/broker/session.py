@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.broker.context import CloseConnectionError, Context, Peer, Services
+from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
 from millstream.broker.dispatch import Api, ApiTable
 from millstream.broker.error_response import error_response
 from millstream.log.reading.slice import LogSlice
@@ -99,6 +99,7 @@ class Session:
 
     __slots__ = (
         "_apis",
+        "_client",
         "_clock",
         "_connection",
         "_is_closed",
@@ -106,7 +107,6 @@ class Session:
         "_kept_bytes",
         "_limits",
         "_listener",
-        "_peer",
         "_services",
         "_slots",
         "_tasks",
@@ -121,7 +121,7 @@ class Session:
         tasks: set[asyncio.Task[None]],
     ) -> None:
         self._connection = connection
-        self._peer = Peer(connection.address, connection.port)
+        self._client = ConnectedClient(connection.address, connection.port)
         self._services = services
         self._apis: ApiTable = services.apis
         self._clock = services.clock
@@ -173,7 +173,7 @@ class Session:
             self._listener,
             version,
             header.client_id,
-            self._peer,
+            self._client,
             received_at,
             slot,
         )
@@ -340,10 +340,10 @@ class Session:
                 reply.cancel()
             if slot.segments is not None:
                 release(slot.segments)
-        if self._peer.client_instance_id is not None:
+        if self._client.client_instance_id is not None:
             telemetry = self._services.telemetry
             assert telemetry is not None, "it assigned the client instance id"
-            telemetry.disconnect(self._peer)
+            telemetry.disconnect(self._client)
 
 
 def _rejection(kind: Rejection, text: str, header: RequestHeader, api: Api) -> RejectedRequestError:

@@ -35,7 +35,7 @@ from millstream.metadata.partition_change import (
     update_partitions,
 )
 from millstream.metadata.registration import Registration
-from millstream.metadata.store.port import Compare, StoreError
+from millstream.metadata.store.port import Compare, MetadataStoreError
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId
 
@@ -174,7 +174,7 @@ class Controller:
                 else:
                     await self._act()
                 await self._wait()
-            except StoreError as error:
+            except MetadataStoreError as error:
                 _logger.warning("the controller waits for the metadata store: %s", error)
                 self._checks_all = self._checks_decommissioned = True
                 await asyncio.sleep(_RETRY_S)

@@ -29,7 +29,7 @@ async def unregister(catalog: Catalog, broker_id: int) -> None:
     image = catalog.image
     broker = image.brokers.get(broker_id)
     if broker is not None:
-        await _take_out(catalog, broker)
+        await _remove_broker(catalog, broker)
         return
     has_replicas = _has_replicas(image, broker_id)
     is_emptied = broker_id in decommission.named(image.default_broker_configs)
@@ -43,7 +43,7 @@ async def unregister(catalog: Catalog, broker_id: int) -> None:
         await catalog.alter_broker_configs(None, lambda present: _not_named(present, broker_id))
 
 
-async def _take_out(catalog: Catalog, broker: BrokerRecord) -> None:
+async def _remove_broker(catalog: Catalog, broker: BrokerRecord) -> None:
     image, broker_id = catalog.image, broker.node_id
     if len(image.brokers) == 1:
         raise BrokerError(

@@ -310,7 +310,7 @@ class CoordinatorShards(ABC, Generic[S]):
             return
         try:
             self._expire_timer(shard, owner, key)
-        except Exception as error:  # noqa: BLE001  # reported; other timers go on
+        except Exception as error:  # noqa: BLE001  # reported; other timers still run
             about = f"{key} of {owner!r} in partition {index} of {self.topic}"
             self._replicas.failures.note(CallbackKind.TIMER, error, about)
             # Without a retry a dead member, or an open transaction, would never expire.

@@ -1,7 +1,8 @@
 """The records of `__consumer_offsets`, in the formats of Kafka 4.3.
 
-A key is an int16, the kind of record, and the fields of that kind. A value is an int16 version and
-the fields of that version. A null value is a tombstone: it deletes the record with the same key.
+A key starts with the kind of record (see `coordination/topic_record.py`). A value is an int16
+version and the fields of that version. A null value is a tombstone: it deletes the record with the
+same key.
 
     kind  key                        value                       versions  written
        1  group, topic, partition    committed offset            0-4       4; 1 with an expiry
@@ -23,10 +24,10 @@ their unit. This module handles bytes only; the groups interpret the records.
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination import topic_record
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.wire.field import (
     array,
     int8,
@@ -44,7 +45,6 @@ from millstream.wire.field import (
 from millstream.wire.primitive import Buffer, DecodeError
 from millstream.wire.schema import (
     Versioned,
-    codec,
     decode_prefixed,
     encode_prefixed,
     struct,
@@ -53,8 +53,6 @@ from millstream.wire.schema import (
 
 #: The expiry of a committed offset for which the broker's retention applies.
 NO_EXPIRY: Final = -1
-
-_INT16: Final = Struct(">h")
 
 
 class UnknownKey(NamedTuple):
@@ -273,16 +271,8 @@ _KEY_OF_KIND: Final = {kind: shape for shape in _VALUE_OF_KEY for kind in set(sh
 
 def decode_key(encoded: Buffer) -> Key | UnknownKey:
     """Decode a record's key; raise DamagedRecordError if a key of a known kind is damaged."""
-    if len(encoded) < _INT16.size:
-        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to hold a kind")
-    (kind,) = _INT16.unpack_from(encoded)
-    shape = _KEY_OF_KIND.get(kind)
-    if shape is None:
-        return UnknownKey(kind)
-    try:
-        return codec(shape, kind).decode(encoded, _INT16.size)
-    except DecodeError as problem:
-        raise DamagedRecordError(f"a key of kind {kind} is damaged: {problem}") from problem
+    key = topic_record.decode_key(encoded, _KEY_OF_KIND)
+    return UnknownKey(key) if isinstance(key, int) else key
 
 
 def decode_value(key: Key, encoded: Buffer | None) -> Value | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.shard import ShardReplay
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.groups import group_record as record
 from millstream.groups.classic import generation_record as classic_record
 from millstream.groups.classic.classic_group import ClassicGroup

@@ -156,7 +156,7 @@ class GroupShards(CoordinatorShards[GroupShard]):
         retention_ms = self.options.offsets_retention_ms
         try:
             return shard.expire_offsets(self.now_ms, retention_ms, group_id)
-        except Exception as error:  # noqa: BLE001  # reported; other groups go on
+        except Exception as error:  # noqa: BLE001  # reported; the loop continues with other groups
             self._supervisor.report("offset-expiry", error, f"group {group_id}")
             return 0
 

@@ -30,9 +30,9 @@ from millstream.metadata.store.port import (
     Delete,
     LeaseId,
     MetadataStore,
-    Outcome,
+    MetadataStoreError,
     Put,
-    StoreError,
+    TransactResult,
     UnavailableError,
     UncertainError,
 )
@@ -90,7 +90,7 @@ class Catalog(ImageUpdater):
         """Load the image and watch the store from there. The caller still owns the store.
 
         With `cluster_id`, the id that the broker knows, a store without a cluster is the wrong one:
-        this raises StoreError and changes nothing."""
+        this raises MetadataStoreError and changes nothing."""
         catalog = cls(store, random, topic_defaults)
         if left := await large_change.sweep(store):
             _logger.info("deleted the remains of %d interrupted changes of large topics", left)
@@ -280,7 +280,7 @@ class Catalog(ImageUpdater):
         for _ in range(_ATTEMPTS_MAX):
             try:
                 done = await self._run_once(group, results)
-            except StoreError as error:
+            except MetadataStoreError as error:
                 _logger.warning("a change of %d topics failed: %s", len(group), error)
                 is_passing = isinstance(error, UnavailableError | UncertainError)
                 code = ErrorCode.REQUEST_TIMED_OUT if is_passing else ErrorCode.KAFKA_STORAGE_ERROR
@@ -312,7 +312,7 @@ class Catalog(ImageUpdater):
 
     async def transact(
         self, compares: Sequence[Condition], changes: Sequence[Change]
-    ) -> Outcome | None:
+    ) -> TransactResult | None:
         """Run a transaction and wait until the image shows it; None if a condition failed."""
         async with self._slots:
             self.check_following()
@@ -320,7 +320,7 @@ class Catalog(ImageUpdater):
             await self.reached(outcome.revision)
         return outcome if outcome.succeeded else None
 
-    async def _make_large(self, plan: Plan) -> Outcome | None:
+    async def _make_large(self, plan: Plan) -> TransactResult | None:
         async with self._slots:
             self.check_following()
             outcome = await large_change.make(self.store, plan)
@@ -331,7 +331,7 @@ class Catalog(ImageUpdater):
         """Return the cluster's id; the first broker creates it."""
         while (found := await self.store.get(records.CLUSTER_KEY)) is None:
             if expected is not None:
-                raise StoreError(
+                raise MetadataStoreError(
                     f"it has no cluster yet, but the data directory belongs to cluster {expected}:"
                     " name that cluster's metadata store, or an empty data directory"
                 )

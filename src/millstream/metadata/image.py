@@ -24,7 +24,7 @@ from millstream.metadata.cluster_record import (
     PartitionRecord,
     TopicRecord,
 )
-from millstream.metadata.store.port import Event, StoreError
+from millstream.metadata.store.port import MetadataStoreError, WatchEvent
 from millstream.model.map import Map, MapMutation
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId, parse_topic_id
@@ -139,17 +139,19 @@ class ImageDelta:
 
 
 def apply(
-    image: ClusterImage, events: Iterable[Event], revision: int
+    image: ClusterImage, events: Iterable[WatchEvent], revision: int
 ) -> tuple[ClusterImage, ImageDelta]:
     """Return the image after `events`, which are all events up to `revision`, and the delta.
 
-    StoreError if one of them can't be read."""
+    MetadataStoreError if one of them can't be read."""
     step = _Step(image)
     for event in events:
         try:
             step.add(event)
         except ValueError as error:
-            raise StoreError(f"metadata key {event.key!r} can't be read: {error}") from error
+            raise MetadataStoreError(
+                f"metadata key {event.key!r} can't be read: {error}"
+            ) from error
     return step.finish(revision)
 
 
@@ -230,7 +232,7 @@ class _Step:
         self._configs: dict[Configs, Configs] = {NO_CONFIGS: NO_CONFIGS}
         self._ids: dict[str, TopicId] = {}
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WatchEvent) -> None:
         key = event.key
         if key.startswith(records.PARTITIONS):
             self._add_partition(event)
@@ -262,7 +264,7 @@ class _Step:
                 else records.decode_features(event.value, event.revision)
             )
 
-    def _add_broker_configs(self, event: Event) -> None:
+    def _add_broker_configs(self, event: WatchEvent) -> None:
         configs = _configs(event)
         owner = event.key.removeprefix(records.BROKER_CONFIGS)
         if owner == records.DEFAULT_BROKER:
@@ -270,7 +272,7 @@ class _Step:
         else:
             self._broker_configs[int(owner)] = configs
 
-    def _add_topic(self, event: Event) -> None:
+    def _add_topic(self, event: WatchEvent) -> None:
         name = event.key[len(records.TOPICS) :]
         if event.value is None:
             self._topics[name] = None
@@ -281,7 +283,7 @@ class _Step:
         topic_id = self._topic_id(value.id)
         self._topics[name] = TopicRecord(name, topic_id, (), configs, event.revision)
 
-    def _add_partition(self, event: Event) -> None:
+    def _add_partition(self, event: WatchEvent) -> None:
         _, text, number = event.key.split("/")
         found: PartitionRecord | None = None
         if event.value is not None:
@@ -384,7 +386,7 @@ class _Step:
         return tuple(partitions)
 
 
-def _configs(event: Event) -> Configs | None:
+def _configs(event: WatchEvent) -> Configs | None:
     return None if event.value is None else records.decode_configs(event.value)
 
 

@@ -26,10 +26,10 @@ from millstream.env.supervisor import Policy, SupervisedTask, Supervisor
 from millstream.metadata.image import EMPTY_IMAGE, ClusterImage, ImageDelta, apply, difference
 from millstream.metadata.store.port import (
     CompactedError,
-    Event,
     MetadataStore,
-    StoreError,
+    MetadataStoreError,
     UnavailableError,
+    WatchEvent,
 )
 
 _logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class ImageUpdater:
     async def load(self) -> None:
         """Read the whole store into the image."""
         found = await self.store.range("")
-        events = (Event(item.key, item.value, item.revision) for item in found.items)
+        events = (WatchEvent(item.key, item.value, item.revision) for item in found.items)
         loaded, delta = apply(EMPTY_IMAGE, events, found.revision)
         if self.image is not EMPTY_IMAGE:
             delta = difference(self.image, loaded)
@@ -70,10 +70,10 @@ class ImageUpdater:
         )
 
     async def close(self) -> None:
-        """Stop the watch. Every wait ends with a StoreError."""
+        """Stop the watch. Every wait ends with a MetadataStoreError."""
         if self._task is not None:
             await self._task.stop()
-        self._fail(StoreError("the catalog is closed"))
+        self._fail(MetadataStoreError("the catalog is closed"))
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Call `subscriber` on every change; the result unsubscribes it."""
@@ -81,7 +81,7 @@ class ImageUpdater:
         return partial(self._subscribers.remove, subscriber)
 
     async def reached(self, revision: int) -> None:
-        """Return once `image` has this revision; StoreError if it never will."""
+        """Return once `image` has this revision; MetadataStoreError if it never will."""
         if self.image.revision >= revision:
             return
         self.check_following()
@@ -90,9 +90,11 @@ class ImageUpdater:
         await waiter
 
     def check_following(self) -> None:
-        """Raise StoreError once the image is no longer kept up to date."""
+        """Raise MetadataStoreError once the image is no longer kept up to date."""
         if self.failed.done():
-            raise StoreError(f"metadata is no longer kept up to date: {self.failed.result()}")
+            raise MetadataStoreError(
+                f"metadata is no longer kept up to date: {self.failed.result()}"
+            )
 
     async def _watch_forever(self) -> None:
         while True:
@@ -131,4 +133,6 @@ class ImageUpdater:
         waiters, self._waiters = self._waiters, []
         for _, _, waiter in waiters:
             if not waiter.done():
-                waiter.set_exception(StoreError(f"metadata is no longer kept up to date: {error}"))
+                waiter.set_exception(
+                    MetadataStoreError(f"metadata is no longer kept up to date: {error}")
+                )

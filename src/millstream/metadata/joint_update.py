@@ -18,7 +18,7 @@ from millstream.metadata import partition_change
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.partition_change import PartitionUpdate
-from millstream.metadata.store.port import Condition, Put, StoreError
+from millstream.metadata.store.port import Condition, MetadataStoreError, Put
 
 
 class _Pending(NamedTuple):
@@ -70,19 +70,19 @@ class JointUpdates:
         try:
             if len(pending) > 1 and await self._store_jointly(pending):
                 return
-        except StoreError as error:
+        except MetadataStoreError as error:
             _fail_all(pending, error)
             return
         except BaseException as error:
             # The callers must not wait for ever.
-            _fail_all(pending, StoreError(f"the change was interrupted: {error!r}"))
+            _fail_all(pending, MetadataStoreError(f"the change was interrupted: {error!r}"))
             raise
         await asyncio.gather(*map(self._store_alone, pending))
 
     async def _store_jointly(self, pending: list[_Pending]) -> bool:
         """Store all updates or none; return whether they are stored.
 
-        Raises StoreError if the outcome is unknown."""
+        Raises MetadataStoreError if the outcome is unknown."""
         brokers: dict[int, int] = {}
         conditions: list[Condition] = []
         puts: list[Put] = []

@@ -25,9 +25,9 @@ from millstream.metadata.store.port import (
     Delete,
     KeyValue,
     MetadataStore,
-    Outcome,
+    MetadataStoreError,
     Put,
-    StoreError,
+    TransactResult,
 )
 from millstream.metadata.topic_change import NewPartitions, Plan
 from millstream.model.topic import format_topic_id
@@ -50,7 +50,7 @@ def growth(new: NewPartitions, changes_max: int) -> list[NewPartitions]:
     ]
 
 
-async def make(store: MetadataStore, plan: Plan) -> Outcome:
+async def make(store: MetadataStore, plan: Plan) -> TransactResult:
     """Create or delete a topic with more changes than fit into one transaction."""
     topic_key = records.topic_key(plan.topic.name)
     topic = next(change for change in plan.changes if change.key == topic_key)
@@ -76,7 +76,7 @@ async def _create(
     topic: Put,
     partitions: Sequence[Change],
     mark: Put,
-) -> Outcome:
+) -> TransactResult:
     begun = await store.transact([*compares, Compare(mark.key, 0)], [mark])
     if not begun.succeeded:
         return begun
@@ -93,13 +93,13 @@ async def _delete(
     topic: Delete,
     partitions: Sequence[Change],
     mark: Put,
-) -> Outcome:
+) -> TransactResult:
     begun = await store.transact(compares, [topic, mark])
     if begun.succeeded:
         held = [Compare(mark.key, begun.revision)]
         try:
             await _make_pieces(store, held, partitions, [Delete(mark.key)])
-        except StoreError as error:
+        except MetadataStoreError as error:
             # The topic is deleted, so the remaining partitions are invisible.
             _logger.warning("partitions of deleted topic are left for the next start: %s", error)
     return begun
@@ -122,7 +122,7 @@ async def _make_pieces(
     compares: Sequence[Compare],
     changes: Sequence[Change],
     last: Sequence[Change],
-) -> Outcome:
+) -> TransactResult:
     """Store `changes` in as many pieces as needed, and `last` with the last piece."""
     size = store.changes_max - len(last)
     pieces = [changes[start : start + size] for start in range(0, len(changes), size)] or [[]]

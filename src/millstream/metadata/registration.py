@@ -36,8 +36,8 @@ from millstream.metadata.store.port import (
     LeaseExpiredError,
     LeaseId,
     MetadataStore,
+    MetadataStoreError,
     Put,
-    StoreError,
     UnavailableError,
     UncertainError,
 )
@@ -126,7 +126,7 @@ class Registration:
         self._task = None
         try:
             await self._store.revoke(self.lease)
-        except StoreError as error:
+        except MetadataStoreError as error:
             _logger.warning("the lease could not be revoked and will expire: %s", error)
 
     async def _register_after_others(self) -> None:

@@ -15,9 +15,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from millstream.model.definition import (
+    ConfigScope,
     ConfigType,
     Definition,
-    Scope,
     Synonym,
     definitions_of,
     setting,
@@ -204,7 +204,7 @@ class TopicConfig:
     min_compaction_lag_ms: int = setting(
         _LONG,
         0,
-        "Shortest time that a record stays as it is in a compacted topic.",
+        "Shortest time before compaction may remove a record.",
         minimum=0,
         synonyms=_from("log.cleaner.min.compaction.lag.ms"),
     )
@@ -288,7 +288,7 @@ class TopicConfig:
 
 #: Every topic setting by name, in alphabetical order.
 definitions: Final[Mapping[str, Definition]] = {
-    name: dataclasses.replace(definition, scope=Scope.CLUSTER_WIDE)
+    name: dataclasses.replace(definition, scope=ConfigScope.CLUSTER_WIDE)
     for name, definition in definitions_of(TopicConfig).items()
 }
 

@@ -51,7 +51,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_GROUP = 8
 
 
-class Scope(Enum):
+class ConfigScope(Enum):
     """How a broker's setting may be changed while it runs, in Kafka's terms."""
 
     READ_ONLY = "read-only"
@@ -87,7 +87,7 @@ class Definition:
     choices: tuple[str, ...] = ()
     #: Broker settings that give the default; the first one that is set wins.
     synonyms: tuple[Synonym, ...] = ()
-    scope: Scope = Scope.READ_ONLY
+    scope: ConfigScope = ConfigScope.READ_ONLY
     #: The type in DescribeConfigs, if Kafka's differs.
     shown_kind: ConfigType | None = None
     #: Whether DescribeConfigs omits it while it is not set, as Kafka does.

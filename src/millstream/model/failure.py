@@ -66,7 +66,7 @@ class CallbackFailures:
         self.counts[kind] += 1
         _logger.error("callback %s failed: %s", kind, about, exc_info=error)
 
-    def give(
+    def fail_reply(
         self, kind: str, error: Exception, reply: Reply[Any] | None, about: object = ""
     ) -> None:
         """Fail the request that waits; without one, log and count the failure."""

@@ -50,9 +50,9 @@ class Map(Mapping[_K, _V]):
         count = 1
         while len(given) > _BUCKET_ITEMS_MAX * count:
             count *= 2
-        self._take(tuple(_spread([given], count)), len(given))
+        self._set_buckets(tuple(_spread([given], count)), len(given))
 
-    def _take(self, buckets: tuple[dict[_K, _V], ...], count: int) -> None:
+    def _set_buckets(self, buckets: tuple[dict[_K, _V], ...], count: int) -> None:
         self._buckets = buckets
         self._count = count
         self._hash: int | None = None
@@ -60,7 +60,7 @@ class Map(Mapping[_K, _V]):
     @classmethod
     def _of(cls, buckets: tuple[dict[_K, _V], ...], count: int) -> Map[_K, _V]:
         made = cls.__new__(cls)
-        made._take(buckets, count)  # noqa: SLF001
+        made._set_buckets(buckets, count)  # noqa: SLF001
         return made
 
     # Reading

@@ -67,14 +67,14 @@ class ServerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """The exit code of a process that nobody stopped; None while it runs."""
+        """The exit code of a process that was not stopped on purpose; None while it runs."""
         return None if self._process is None else self._process.poll()
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
     def has_exited(self) -> bool:
-        """Whether the process exited although nobody stopped or killed it."""
+        """Whether the process exited although it was neither stopped nor killed on purpose."""
         return self._process is not None and self._process.poll() is not None
 
     # Start and stop
@@ -94,7 +94,7 @@ class ServerProcess:
             error.add_note(f"the end of {self.name}'s log:\n{self.log_tail()}")
 
     def start(self, *, wait: bool = True) -> None:
-        """Start the process and, unless told otherwise, wait until it is ready."""
+        """Start the process; with `wait`, return when it is ready."""
         assert self._process is None, f"{self.name} is already running"
         with self.log_path.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
 from millstream.protocol.broker_connection import BrokerConnection
 from millstream.protocol.connection_setting import Address, ConnectionSettings
 from millstream.protocol.error import ConnectionLost, Unavailable
@@ -54,18 +55,8 @@ RETRIABLE: Final = frozenset(
 )
 
 
-class TopicPartition(NamedTuple):
-    """A partition by its topic's name."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
-
-
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     """The metadata of a topic. Leaders are node ids by partition; -1 means no leader."""
 
     name: str
@@ -109,7 +100,7 @@ class ClusterClient:
         self.settings = settings
         self._connections: dict[Address, BrokerConnection] = {}
         self._brokers: dict[int, Address] = {}
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicMetadata] = {}
         self._coordinators: dict[tuple[int, str], Coordinator] = {}
 
     def __enter__(self) -> Self:
@@ -227,18 +218,18 @@ class ClusterClient:
 
     # Metadata
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> TopicMetadata:
         """Return the cached metadata of a topic, or fetch them. Raises what `topics` raises."""
         return self._topics.get(name) or self.topics([name])[0]
 
-    def topics(self, names: Iterable[str] | None = None) -> list[Topic]:
+    def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
         """Fetch the metadata of the named topics, or of all topics.
 
         Raises BrokerError for a topic that does not exist, Unavailable if no broker responds."""
         wanted = None if names is None else list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted))
 
-    def existing_topics(self, names: Iterable[str]) -> list[Topic]:
+    def existing_topics(self, names: Iterable[str]) -> list[TopicMetadata]:
         """Fetch the metadata of the named topics, without those that do not exist."""
         wanted = list(names)
         return self.attempt("get metadata", lambda: self._fetch_topics(wanted, is_lenient=True))
@@ -259,7 +250,9 @@ class ClusterClient:
         self._brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
         return response
 
-    def _fetch_topics(self, names: list[str] | None, is_lenient: bool = False) -> list[Topic]:
+    def _fetch_topics(
+        self, names: list[str] | None, is_lenient: bool = False
+    ) -> list[TopicMetadata]:
         found = []
         for row in self.fetch_metadata(names).topics:
             if is_lenient and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -282,7 +275,7 @@ class ClusterClient:
         partition that does not exist, or Unavailable."""
         found: dict[TopicPartition, int] = {}
 
-        def ask() -> None:
+        def attempt() -> None:
             left = {key: value for key, value in wanted.items() if key not in found}
             by_leader: dict[Address, dict[TopicPartition, int]] = {}
             for key, value in left.items():
@@ -291,7 +284,7 @@ class ClusterClient:
             for address, share in by_leader.items():
                 found.update(self._list_offsets(self.connection(address), share, is_committed))
 
-        self.attempt("list offsets", ask)
+        self.attempt("list offsets", attempt)
         return found
 
     def _list_offsets(
@@ -317,8 +310,8 @@ class ClusterClient:
         return found
 
 
-def _topic(row: MetadataResponse.Topic) -> Topic:
-    return Topic(
+def _topic(row: MetadataResponse.Topic) -> TopicMetadata:
+    return TopicMetadata(
         name=row.name or "",
         topic_id=row.topic_id,
         is_internal=row.is_internal,

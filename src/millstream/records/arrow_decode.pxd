@@ -10,7 +10,7 @@ cdef long long _MILLIS_MAX
 
 
 @cython.final
-cdef class Binary:
+cdef class BinaryBuilder:
     cdef readonly Py_ssize_t rows
     cdef readonly Py_ssize_t null_count
     cdef readonly Py_ssize_t size
@@ -33,13 +33,13 @@ cdef class Binary:
 
 
 @cython.final
-cdef class Headers:
+cdef class HeadersBuilder:
     cdef readonly Py_ssize_t rows
     cdef readonly Py_ssize_t null_count
     cdef readonly bytearray validity
     cdef readonly bytearray offsets
-    cdef readonly Binary names
-    cdef readonly Binary values
+    cdef readonly BinaryBuilder names
+    cdef readonly BinaryBuilder values
     cdef unsigned char* _validity
     cdef unsigned char* _offsets
 
@@ -56,9 +56,9 @@ cdef class Rows:
     cdef readonly bytearray offsets
     cdef readonly bytearray timestamps
     cdef readonly bytearray timestamp_types
-    cdef readonly Binary keys
-    cdef readonly Binary values
-    cdef readonly Headers headers
+    cdef readonly BinaryBuilder keys
+    cdef readonly BinaryBuilder values
+    cdef readonly HeadersBuilder headers
     cdef unsigned char* _offsets
     cdef unsigned char* _timestamps
     cdef unsigned char* _timestamp_types
@@ -100,9 +100,9 @@ cdef class RecordRun:
     @cython.locals(start=Py_ssize_t, count=Py_ssize_t, size=Py_ssize_t, _=Py_ssize_t)
     cdef int _check_headers(self, Py_ssize_t end) except -1
     @cython.locals(count=Py_ssize_t, size=Py_ssize_t, _=Py_ssize_t)
-    cdef int _append_headers(self, Headers headers, Py_ssize_t end) except -1
+    cdef int _append_headers(self, HeadersBuilder headers, Py_ssize_t end) except -1
     @cython.locals(bits="unsigned char", index=Py_ssize_t, raw=bytes, name=bytes)
-    cdef int _append_name(self, Binary names, Py_ssize_t size) except -1
+    cdef int _append_name(self, BinaryBuilder names, Py_ssize_t size) except -1
     @cython.locals(delta="long long", base="long long")
     cdef Py_ssize_t _read_timestamp(self, Py_ssize_t end) except? -1
     @cython.locals(raw="unsigned long long", byte="unsigned long long", shift=int)

@@ -9,10 +9,11 @@ behave the same. Every length is checked against the remaining bytes before it i
 raises CorruptBatch. Only the wanted columns of a record are read; the rest is skipped by the
 record's length, unchecked.
 
-    Binary    offsets int32 (rows + 1), data, validity one bit a row (least significant first)
-    Headers   offsets int32 (rows + 1) into two Binary columns, names and values; validity: a
-              record without headers is null
-    Rows      offset int64, timestamp int64 in microseconds, timestamp type int32
+    BinaryBuilder    offsets int32 (rows + 1), data, validity one bit a row (least significant
+                     first)
+    HeadersBuilder   offsets int32 (rows + 1) into two columns, names and values; validity: a record
+                     without headers is null
+    Rows             offset int64, timestamp int64 in microseconds, timestamp type int32
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def _damage(reason: str, position: int) -> CorruptBatch:
     return CorruptBatch(f"{reason} at byte {position} of the records")
 
 
-class Binary:
+class BinaryBuilder:
     """A growing column of binary values, any of which may be null."""
 
     def __init__(self, row_capacity: int, data_capacity: int) -> None:
@@ -99,7 +100,7 @@ class Binary:
         put_int32(self._offsets, row + 1, self.size)
 
 
-class Headers:
+class HeadersBuilder:
     """A growing column of lists of headers. A record without headers has a null list."""
 
     def __init__(self, rows_max: int) -> None:
@@ -107,8 +108,8 @@ class Headers:
         self.null_count = 0
         self.validity = bytearray((rows_max + 7) // 8)
         self.offsets = bytearray(4 * (rows_max + 1))
-        self.names = Binary(_HEADER_CAPACITY, _HEADER_CAPACITY)
-        self.values = Binary(_HEADER_CAPACITY, _HEADER_CAPACITY)
+        self.names = BinaryBuilder(_HEADER_CAPACITY, _HEADER_CAPACITY)
+        self.values = BinaryBuilder(_HEADER_CAPACITY, _HEADER_CAPACITY)
         self._validity = self.validity
         self._offsets = self.offsets
 
@@ -140,9 +141,9 @@ class Rows:
         self.offsets = bytearray(8 * rows_max)
         self.timestamps = bytearray(8 * rows_max if columns.timestamp else 0)
         self.timestamp_types = bytearray(4 * rows_max if columns.timestamp_type else 0)
-        self.keys = Binary(rows_max, _DATA_CAPACITY) if columns.key else None
-        self.values = Binary(rows_max, data_capacity) if columns.value else None
-        self.headers = Headers(rows_max) if columns.headers else None
+        self.keys = BinaryBuilder(rows_max, _DATA_CAPACITY) if columns.key else None
+        self.values = BinaryBuilder(rows_max, data_capacity) if columns.value else None
+        self.headers = HeadersBuilder(rows_max) if columns.headers else None
         self._offsets = self.offsets
         self._timestamps = self.timestamps
         self._timestamp_types = self.timestamp_types
@@ -271,7 +272,7 @@ class RecordRun:
             raise _damage("a record is longer than its fields", self._position)
         self._position = start
 
-    def _append_headers(self, headers: Headers, end: int) -> None:
+    def _append_headers(self, headers: HeadersBuilder, end: int) -> None:
         """Append the next headers, which were checked."""
         count = self._read_size(end)
         for _ in range(count):
@@ -283,7 +284,7 @@ class RecordRun:
             self._position += max(size, 0)
         headers.end_row(count)
 
-    def _append_name(self, names: Binary, size: int) -> None:
+    def _append_name(self, names: BinaryBuilder, size: int) -> None:
         """Append a header's name. Bytes that are not UTF-8 are replaced, as in Java's clients."""
         bits = 0
         for index in range(self._position, self._position + size):

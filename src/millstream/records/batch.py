@@ -91,7 +91,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody needs of a header
+    count: int  # type: ignore[assignment]  # hides tuple.count, which has no use in a header
 
     @property
     def size(self) -> int:

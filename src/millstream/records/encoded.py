@@ -32,7 +32,7 @@ BATCH_BYTES: Final = 1_000_000
 TURN_ROWS: Final = 4096
 
 
-class Producer(NamedTuple):
+class BatchProducer(NamedTuple):
     """The producer in the batch headers. Without an id, batches have no sequence numbers."""
 
     producer_id: int = NO_PRODUCER_ID
@@ -53,7 +53,7 @@ class RowEncoder:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: BatchProducer,
         partition_count: int,
         codec: CompressionType = CompressionType.NONE,
         batch_bytes: int = BATCH_BYTES,

@@ -8,6 +8,7 @@ enough. A bound stops at the caller's `size_max`. A broken structure raises Valu
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from millstream.records.crc import Buffer
@@ -33,17 +34,32 @@ _UINT32: Final = struct.Struct("<I")
 
 def lz4_size_bound(data: Buffer, size_max: int) -> int:
     """Return an upper bound of the decompressed size of the LZ4 frames, at most `size_max`."""
+    return _size_bound(data, size_max, _LZ4_MAGIC, _lz4_frame)
+
+
+def zstd_size_bound(data: Buffer, size_max: int) -> int:
+    """Return an upper bound of the decompressed size of the zstd frames, at most `size_max`."""
+    return _size_bound(data, size_max, _ZSTD_MAGIC, _zstd_frame)
+
+
+def _size_bound(
+    data: Buffer,
+    size_max: int,
+    frame_magic: int,
+    read_frame: Callable[[Buffer, int, int], tuple[int, int]],
+) -> int:
+    """Add up the bounds of all frames. Both formats share the layout of skippable frames."""
     bound = 0
     position = 0
     while position < len(data) and bound < size_max:
         magic = _uint32(data, position)
         if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
             position += 8 + _uint32(data, position + 4)
-        elif magic == _LZ4_MAGIC:
-            frame_bound, position = _lz4_frame(data, position + 4, size_max)
+        elif magic == frame_magic:
+            frame_bound, position = read_frame(data, position + 4, size_max)
             bound += frame_bound
         else:
-            raise ValueError("not an LZ4 frame")
+            raise ValueError(f"no frame of this format has magic {magic:#x}")
     return min(bound, size_max)
 
 
@@ -67,22 +83,6 @@ def _lz4_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:
         bound += size if length != size else min(block_max, size * _LZ4_RATIO_MAX)
         position += size + trailer
     return bound, position + (4 if flags & _LZ4_CONTENT_CHECKSUM else 0)
-
-
-def zstd_size_bound(data: Buffer, size_max: int) -> int:
-    """Return an upper bound of the decompressed size of the zstd frames, at most `size_max`."""
-    bound = 0
-    position = 0
-    while position < len(data) and bound < size_max:
-        magic = _uint32(data, position)
-        if magic & _SKIPPABLE_MASK == _SKIPPABLE_MAGIC:
-            position += 8 + _uint32(data, position + 4)
-        elif magic == _ZSTD_MAGIC:
-            frame_bound, position = _zstd_frame(data, position + 4, size_max)
-            bound += frame_bound
-        else:
-            raise ValueError("not a zstd frame")
-    return min(bound, size_max)
 
 
 def _zstd_frame(data: Buffer, position: int, size_max: int) -> tuple[int, int]:

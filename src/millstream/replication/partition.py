@@ -22,7 +22,7 @@ leader sends, and adopts the leader's high watermark up to its own log end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -39,69 +39,8 @@ from millstream.records.batch import BatchHeader, read_header
 from millstream.records.control import EndMarker
 from millstream.replication.leader.leadership import Leadership
 from millstream.replication.leader.rejected_producer import RejectedProducers
+from millstream.replication.partition_port import Counters, Host, Latency, Reader, Watcher
 from millstream.replication.waiting import OffsetWaiters
-
-
-class Watcher(Protocol):
-    """A Fetch request that waits for more records."""
-
-    def more_readable(self) -> None: ...
-
-    def failed(self, error: Exception) -> None:
-        """Respond with an error: `more_readable` raised. Does not raise."""
-        ...
-
-
-class Reader(Protocol):
-    """A follower's fetch session, as one partition sees it."""
-
-    def more_appended(self, size: int) -> None: ...
-
-    def changed(self) -> None:
-        """Handle a new high watermark, log start or leadership."""
-        ...
-
-
-class Counters(Protocol):
-    """Totals of the topic that a partition belongs to; plain numbers to add to."""
-
-    bytes_in: int
-    bytes_out: int
-    messages_in: int
-    messages_out: int
-    failed_produces: int
-    failed_fetches: int
-
-
-class Latency(Protocol):
-    """Records the time from receiving a batch to acknowledging it."""
-
-    def observe(self, value: float) -> None: ...
-
-
-class Host(Protocol):
-    """The services of the broker that a partition uses."""
-
-    def wake_later(self, partition: Partition) -> None:
-        """Call `partition.wake` soon: many appends of one loop turn wake each reader once."""
-        ...
-
-    def flush(self, partition: Partition) -> None:
-        """Fsync the log soon and call `partition.flushed`."""
-        ...
-
-    def truncated(self, partition: Partition, offset: int) -> None:
-        """Notify background work on the log that it was truncated to `offset`."""
-        ...
-
-    def monotonic(self) -> float: ...
-
-    @property
-    def failures(self) -> CallbackFailures:
-        """Records the failures of callbacks."""
-        ...
-
-    def counters(self, partition: Partition) -> tuple[Counters, Latency]: ...
 
 
 class Partition:
@@ -235,7 +174,7 @@ class Partition:
             )
 
     def _reset_durable_offset(self) -> None:
-        """Set the durable offset from the log as it is now."""
+        """Set the durable offset from the log's present state."""
         log = self.log
         self.durable_offset = log.log_end_offset
         if self._flushes_before_ack and log.recovery_point < log.log_end_offset:

@@ -170,10 +170,10 @@ class Peer(asyncio.BufferedProtocol):
         correlation_id, position = parse_response_header(frame, call.response.api_key, call.version)
         if correlation_id != call.correlation_id:
             raise DecodeError(f"it is for request {correlation_id}, not {call.correlation_id}")
-        answer = codec(call.response, call.version).decode(frame, position)
+        response = codec(call.response, call.version).decode(frame, position)
         self._calls.popleft()
         if not call.future.done():
-            call.future.set_result(answer)
+            call.future.set_result(response)
         self.on_progress()
 
     def eof_received(self) -> bool:

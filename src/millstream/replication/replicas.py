@@ -26,7 +26,8 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicId, TopicPartition
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 
 _logger = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ class OffsetWaiters:
             try:
                 callback()
             except Exception as error:  # noqa: BLE001  # given to the request, or logged
-                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply, self._about)
+                self._failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply, self._about)
 
     def fire_all(self) -> None:
         """Call every callback, whatever its offset: leadership or the partition is gone."""
@@ -55,4 +55,4 @@ class OffsetWaiters:
             try:
                 callback()
             except Exception as error:  # noqa: BLE001  # given to the request, or logged
-                self._failures.give(CallbackKind.OFFSET_WAITER, error, reply, self._about)
+                self._failures.fail_reply(CallbackKind.OFFSET_WAITER, error, reply, self._about)

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from millstream.records import arrow_encode
-from millstream.records.arrow_decode import Binary, Headers, Rows
+from millstream.records.arrow_decode import BinaryBuilder, HeadersBuilder, Rows
 from millstream.records.column import Columns
 
 HEADER_TYPE: Final = pa.list_(
@@ -83,7 +83,7 @@ def _numbers(name: str, count: int, buffer: bytearray) -> pa.Array:
     return pa.Array.from_buffers(TYPES[name], count, [None, pa.py_buffer(buffer)], 0)
 
 
-def _binary(kind: pa.DataType, column: Binary | None) -> pa.Array:
+def _binary(kind: pa.DataType, column: BinaryBuilder | None) -> pa.Array:
     if column is None:
         raise ValueError("the column was not decoded")
     buffers = [
@@ -94,7 +94,7 @@ def _binary(kind: pa.DataType, column: Binary | None) -> pa.Array:
     return pa.Array.from_buffers(kind, column.rows, buffers, column.null_count)
 
 
-def _headers(column: Headers | None) -> pa.Array:
+def _headers(column: HeadersBuilder | None) -> pa.Array:
     if column is None:
         raise ValueError("the headers were not decoded")
     entries = pa.StructArray.from_arrays(

@@ -33,7 +33,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.error import OptionError, ProtocolError
 from millstream.spark.source.group_progress import GroupProgress
 from millstream.spark.source.offset_position import offsets_from_json

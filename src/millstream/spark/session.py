@@ -81,7 +81,7 @@ def require_server(remote: str) -> None:
         socket.create_connection(address, _CONNECT_S_MAX).close()
     except OSError as error:
         where = ":".join(map(str, address))
-        raise Unavailable(f"no Spark Connect server answers at {where}: {error}") from None
+        raise Unavailable(f"no Spark Connect server responds at {where}: {error}") from None
 
 
 def _local_config(master: str) -> dict[str, str]:

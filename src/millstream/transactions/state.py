@@ -45,8 +45,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch, TimerKey
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
@@ -126,7 +126,7 @@ class PreparedTransaction(NamedTuple):
 InitResult: TypeAlias = ProducerIdAndEpoch | PreparedTransaction | ErrorCode
 
 
-class Transaction:
+class TransactionMetadata:
     """The state of one transactional id."""
 
     __slots__ = (

@@ -18,7 +18,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.model.topic import TopicPartition
 from millstream.transactions.end_wait import EndWait
-from millstream.transactions.state import NO_TIMEOUT_MS, EndRequest, InitResult, Transaction
+from millstream.transactions.state import NO_TIMEOUT_MS, EndRequest, InitResult, TransactionMetadata
 from millstream.transactions.transaction_shard import TransactionShard
 from millstream.transactions.transaction_shards import TransactionShards
 
@@ -188,7 +188,7 @@ class TransactionCoordinator:
 
     # Administration
 
-    def describe(self, transactional_id: str) -> Transaction:
+    def describe(self, transactional_id: str) -> TransactionMetadata:
         """Return the transaction; raise TRANSACTIONAL_ID_NOT_FOUND if it does not exist."""
         _check_id(transactional_id)
         transaction = self.shards.of(transactional_id).transactions.get(transactional_id)
@@ -196,7 +196,7 @@ class TransactionCoordinator:
             raise BrokerError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return transaction
 
-    def _find(self, transactional_id: str) -> tuple[TransactionShard, Transaction]:
+    def _find(self, transactional_id: str) -> tuple[TransactionShard, TransactionMetadata]:
         _check_id(transactional_id)
         shard = self.shards.of(transactional_id)
         transaction = shard.transactions.get(transactional_id)

@@ -9,10 +9,10 @@ Fields have Kafka's names in snake case. This module handles bytes only; `state`
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Final
 
-from millstream.coordination.damaged_record import DamagedRecordError
+from millstream.coordination import topic_record
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.wire.field import (
     int8,
     int16,
@@ -25,20 +25,21 @@ from millstream.wire.field import (
 from millstream.wire.primitive import Buffer, DecodeError
 from millstream.wire.schema import (
     Versioned,
-    codec,
     decode_prefixed,
     encode_prefixed,
     struct,
     versioned,
 )
 
-_INT16: Final = Struct(">h")
 _KEY_KIND: Final = 0
 
 
 @versioned(versions=(0, 0))
 class TransactionLogKey(Versioned):
     transactional_id: str = string()
+
+
+_KEY_OF_KIND: Final = {_KEY_KIND: TransactionLogKey}
 
 
 @versioned(versions=(0, 1), flexible_from=1)
@@ -65,15 +66,8 @@ def decode_key(encoded: Buffer) -> str | None:
     """Return the transactional id in a record's key; None for an unknown kind of key.
 
     Raises DamagedRecordError if the key is damaged."""
-    if len(encoded) < _INT16.size:
-        raise DamagedRecordError(f"a key of {len(encoded)} bytes is too short to hold a kind")
-    (kind,) = _INT16.unpack_from(encoded)
-    if kind != _KEY_KIND:
-        return None
-    try:
-        return codec(TransactionLogKey, kind).decode(encoded, _INT16.size).transactional_id
-    except DecodeError as problem:
-        raise DamagedRecordError(f"a key is damaged: {problem}") from problem
+    key = topic_record.decode_key(encoded, _KEY_OF_KIND)
+    return None if isinstance(key, int) else key.transactional_id
 
 
 def decode_value(encoded: Buffer | None) -> TransactionLogValue | None:

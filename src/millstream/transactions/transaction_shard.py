@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from millstream.coordination.damaged_record import DamagedRecordError
 from millstream.coordination.effects import Effects, TimerKey
 from millstream.coordination.shard import (
     CoordinatorShard,
@@ -21,6 +20,7 @@ from millstream.coordination.shard import (
     ShardReplay,
     ShardState,
 )
+from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind
@@ -28,7 +28,12 @@ from millstream.model.topic import TopicPartition
 from millstream.records.record import Record
 from millstream.transactions import transaction_record as record
 from millstream.transactions.marker_sender import MarkerRound, MarkerSender
-from millstream.transactions.state import Marker, Transaction, TransactionEffects, TransactionState
+from millstream.transactions.state import (
+    Marker,
+    TransactionEffects,
+    TransactionMetadata,
+    TransactionState,
+)
 
 _logger = logging.getLogger(__name__)
 
@@ -66,7 +71,7 @@ class TransactionShard(CoordinatorShard):
     ) -> None:
         super().__init__(led, set_timer)
         self._context = context
-        self.transactions: dict[str, Transaction] = {}
+        self.transactions: dict[str, TransactionMetadata] = {}
         #: Marker rounds in progress, by transactional id.
         self._markings: dict[str, MarkerRound] = {}
         #: Callbacks that wait for the end of a transaction, by transactional id.
@@ -75,8 +80,8 @@ class TransactionShard(CoordinatorShard):
     def replay(self) -> ShardReplay:
         return TransactionReplay(self)
 
-    def new(self, transactional_id: str) -> Transaction:
-        return Transaction(transactional_id, self._context.version)
+    def new(self, transactional_id: str) -> TransactionMetadata:
+        return TransactionMetadata(transactional_id, self._context.version)
 
     # Lifetime
 
@@ -95,13 +100,15 @@ class TransactionShard(CoordinatorShard):
 
     # Effects
 
-    def carry_out_transaction(self, transaction: Transaction, effects: TransactionEffects) -> None:
+    def carry_out_transaction(
+        self, transaction: TransactionMetadata, effects: TransactionEffects
+    ) -> None:
         """Carry out the effects of a transaction, including its marker."""
         if effects.marker is not None:
             effects.deliver(self._decision(transaction), effects.marker)
         self.carry_out(transaction.transactional_id, effects)
 
-    def _decision(self, transaction: Transaction) -> Reply[Marker]:
+    def _decision(self, transaction: TransactionMetadata) -> Reply[Marker]:
         """Return a reply that sends the marker once the decision is committed."""
 
         def retry_later(_: ErrorCode) -> None:
@@ -115,13 +122,13 @@ class TransactionShard(CoordinatorShard):
             lambda marker: self._send(transaction, marker),
         )
 
-    def _await_decision(self, transaction: Transaction) -> None:
+    def _await_decision(self, transaction: TransactionMetadata) -> None:
         """Wait for the commit again: the replicas were too slow, but the decision is final."""
         if self.state is ShardState.ACTIVE and transaction.marker is not None:
             effects = Effects(replies=[(self._decision(transaction), transaction.marker)])
             self.carry_out(transaction.transactional_id, effects)
 
-    def _send(self, transaction: Transaction, marker: Marker) -> None:
+    def _send(self, transaction: TransactionMetadata, marker: Marker) -> None:
         if not transaction.partitions:
             self._marked(transaction, None)
             return
@@ -136,7 +143,7 @@ class TransactionShard(CoordinatorShard):
         for partition in sorted(transaction.partitions):
             marking.send(partition)
 
-    def _marked(self, transaction: Transaction, partition: TopicPartition | None) -> None:
+    def _marked(self, transaction: TransactionMetadata, partition: TopicPartition | None) -> None:
         effects = transaction.marked(self._context.now_ms(), partition)
         if effects.records:
             self._count(transaction)
@@ -144,7 +151,7 @@ class TransactionShard(CoordinatorShard):
             self.carry_out_transaction(transaction, effects)
             self._notify_waiting(transaction.transactional_id)
 
-    def _count(self, transaction: Transaction) -> None:
+    def _count(self, transaction: TransactionMetadata) -> None:
         stats = self._context.stats
         stats.committed += transaction.state is TransactionState.COMPLETE_COMMIT
         stats.aborted += transaction.state is TransactionState.COMPLETE_ABORT

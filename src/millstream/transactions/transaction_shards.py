@@ -19,7 +19,7 @@ from millstream.env.clock import Clock
 from millstream.env.supervisor import Supervisor, Work
 from millstream.replication.replicas import Replicas
 from millstream.transactions.marker_sender import MarkerSender
-from millstream.transactions.state import Transaction, TransactionState
+from millstream.transactions.state import TransactionMetadata, TransactionState
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 from millstream.transactions.transaction_shard import (
     TransactionShard,
@@ -99,7 +99,7 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
     def _expire_timer(self, shard: TransactionShard, owner: str, key: TimerKey) -> None:
         shard.expire_timer(self.now_ms, owner, key)
 
-    def all_transactions(self) -> Iterator[Transaction]:
+    def all_transactions(self) -> Iterator[TransactionMetadata]:
         """Yield all transactions; raise COORDINATOR_LOAD_IN_PROGRESS if a shard is not loaded."""
         for shard in self.all():
             yield from shard.transactions.values()
@@ -139,7 +139,7 @@ class TransactionShards(CoordinatorShards[TransactionShard]):
     def _expire_ids_of(self, shard: TransactionShard) -> int:
         try:
             return shard.expire_ids(self.now_ms, self.options.id_expiration_ms)
-        except Exception as error:  # noqa: BLE001  # reported; other partitions go on
+        except Exception as error:  # noqa: BLE001  # reported; the loop continues
             about = f"partition {shard.index}"
             self._supervisor.report("transactional-id-expiry", error, about)
             return 0

@@ -11,7 +11,7 @@ from millstream.env.disk import SystemDisk
 from millstream.metadata.cluster_record import Endpoint
 from millstream.model.config import TopicConfig
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import ConfigSource, Scope
+from millstream.model.definition import ConfigScope, ConfigSource
 from millstream.model.sentinel import INT64_MAX
 
 HOUR_MS = 3_600_000
@@ -241,5 +241,5 @@ def test_optional_settings_without_a_value_have_no_text() -> None:
 
 
 def test_scopes_tell_which_settings_may_change_at_run_time() -> None:
-    assert definitions["listeners"].scope is Scope.READ_ONLY
-    assert definitions["log.retention.ms"].scope is Scope.CLUSTER_WIDE
+    assert definitions["listeners"].scope is ConfigScope.READ_ONLY
+    assert definitions["log.retention.ms"].scope is ConfigScope.CLUSTER_WIDE

@@ -21,38 +21,38 @@ def image(own: dict[str, str], **defaults: str) -> ClusterImage:
 def test_a_part_is_configured_when_its_own_options_change() -> None:
     static = BrokerConfig.load(flags={EXPIRATION: "5"})
     settings = Reconfiguration(static)
-    told: list[int] = []
+    applied: list[int] = []
 
     def apply(made: object) -> None:
         assert made == options.log_options(settings.config)
-        told.append(settings.config.log.producer_id_expiration_ms)
+        applied.append(settings.config.log.producer_id_expiration_ms)
 
     settings.add(options.log_options, apply, static)
-    assert told == []
+    assert applied == []
     settings.update_image(image({}, producer_id_expiration_ms="6"))
     settings.update_image(image({}, producer_id_expiration_ms="6", max_connections="7"))
-    assert (told, settings.config.network.max_connections) == ([6], 7)
+    assert (applied, settings.config.network.max_connections) == ([6], 7)
     settings.update_image(image({EXPIRATION: "8"}, producer_id_expiration_ms="6"))
     settings.update_image(image({}))
-    assert told == [6, 8, 5]
+    assert applied == [6, 8, 5]
 
 
 def test_a_part_that_was_built_with_other_settings_is_configured_at_once() -> None:
     static = BrokerConfig.load()
     settings = Reconfiguration(static)
     settings.load(image({CONNECTIONS: "3"}))
-    told: list[int] = []
-    settings.add(options.limits, lambda limits: told.append(limits.connections_max), static)
-    assert told == [3]
+    applied: list[int] = []
+    settings.add(options.limits, lambda limits: applied.append(limits.connections_max), static)
+    assert applied == [3]
 
 
 def test_invalid_settings_change_nothing(caplog: pytest.LogCaptureFixture) -> None:
     settings = Reconfiguration(BrokerConfig.load())
-    told: list[object] = []
-    settings.add(options.limits, told.append, settings.config)
+    applied: list[object] = []
+    settings.add(options.limits, applied.append, settings.config)
     with caplog.at_level(logging.ERROR):
         settings.update_image(image({CONNECTIONS: "none"}))
-    assert told == []
+    assert applied == []
     assert "are not applied: run-time config of the broker: max.connections" in caplog.text
     with pytest.raises(ConfigError):
         settings.load(image({"no.such": "1"}))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from groups.coordinator_home import Answers, CoordinatorHome, commit_of
+from groups.coordinator_home import CoordinatorHome, ReplyResults, commit_of
 from harness.log_home import make_batch
 from millstream.broker.lag.lag_collector import LagCollector, LagOptions
 from millstream.broker.lag.lag_sweep import LagSources, PartitionLag
@@ -65,10 +65,10 @@ class World(CoordinatorHome):
             partition.append(memoryview(batch), check_batch(batch), acks_all=True)
 
     async def commit(self, group_id: str, *offsets: tuple[str, int, int]) -> None:
-        answers = Answers()
-        self.coordinator.commit(commit_of(group_id, *offsets), answers.reply())
+        responses = ReplyResults()
+        self.coordinator.commit(commit_of(group_id, *offsets), responses.reply())
         await asyncio.sleep(0)
-        assert answers.got == {"it": None}
+        assert responses.got == {"it": None}
 
     async def row(self, group_id: str, topic: str = "t", number: int = 0) -> PartitionLag:
         found = await self.lag.of_group(group_id)

@@ -69,8 +69,8 @@ def test_brokers_of_one_etcd_are_one_cluster(etcd: EtcdCluster, tmp_path: Path) 
     address = etcd.address(next(_prefixes))
     with broker(tmp_path / "1", address, 1) as one, broker(tmp_path / "2", address, 2) as two:
         assert cluster_id(one) == cluster_id(two)
-        with broker(tmp_path / "3", etcd.address(next(_prefixes)), 3) as stranger:
-            assert cluster_id(stranger) != cluster_id(one)
+        with broker(tmp_path / "3", etcd.address(next(_prefixes)), 3) as other:
+            assert cluster_id(other) != cluster_id(one)
         two.stop()
         one.stop()
 

@@ -82,7 +82,7 @@ def test_a_deleted_topic_gives_its_row_back() -> None:
         metrics.topic(name)
         metrics.produce_ack(name, 0)
     metrics.forget_topic("a")
-    # A folded topic stays folded: the code that holds the shared row goes on to count there.
+    # A folded topic stays folded: the code that holds the shared row keeps counting there.
     assert metrics.topic("b") is metrics.other_topic
     metrics.forget_topic("b")
     assert metrics.topic("c") is not metrics.other_topic

@@ -42,14 +42,14 @@ def commit(broker: BrokerProcess, group_id: str, *offsets: int) -> None:
     ]
     request = OffsetCommitRequest(group_id=group_id, topics=[kind(name="t", partitions=rows)])
     with RawClient(broker.host, broker.port) as client:
-        answer = client.call(request, 9)
-        assert not any(row.error_code for row in answer.topics[0].partitions)
+        response = client.call(request, 9)
+        assert not any(row.error_code for row in response.topics[0].partitions)
 
 
 def scrape(broker: BrokerProcess) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     url = f"http://{broker.host}:{broker.http_port}/metrics"
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        text = answer.read().decode()
+    with urllib.request.urlopen(url, timeout=60) as response:
+        text = response.read().decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
         for family in text_string_to_metric_families(text)

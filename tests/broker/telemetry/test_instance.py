@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.broker.context import Peer
+from millstream.broker.context import ConnectedClient
 from millstream.broker.telemetry import instance as module
 from millstream.broker.telemetry.instance import ClientInstance, ClientInstances
 from millstream.broker.telemetry.subscription import PushPlan
 from millstream.model.error import ErrorCode
 
-PEER, OTHER_PEER = Peer("127.0.0.1", 1), Peer("127.0.0.1", 2)
+CLIENT, OTHER_CLIENT = ConnectedClient("127.0.0.1", 1), ConnectedClient("127.0.0.1", 2)
 
 
 def instance(interval_ms: int = 1000) -> ClientInstance:
-    return ClientInstance(PushPlan(("*",), interval_ms, 1), 1, PEER)
+    return ClientInstance(PushPlan(("*",), interval_ms, 1), 1, CLIENT)
 
 
 def test_subscriptions_are_asked_for_once_an_interval() -> None:
@@ -63,8 +63,8 @@ def test_the_first_push_after_asking_and_the_last_one_come_at_any_time() -> None
 @pytest.mark.parametrize(("interval_ms", "expected"), [(100, 70.0), (60_000, 190.0)])
 def test_it_is_kept_for_three_intervals_or_a_minute(interval_ms: int, expected: float) -> None:
     client = instance(interval_ms)
-    client.touch(10.0, OTHER_PEER)
-    assert (client.expires_at, client.peer) == (expected, OTHER_PEER)
+    client.touch(10.0, OTHER_CLIENT)
+    assert (client.expires_at, client.client) == (expected, OTHER_CLIENT)
 
 
 def test_the_one_that_was_used_longest_ago_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +82,16 @@ def test_the_one_that_was_used_longest_ago_is_evicted(monkeypatch: pytest.Monkey
 def test_it_leaves_with_its_own_connection_only() -> None:
     instances = ClientInstances()
     instances.put(b"a", instance())
-    assert not instances.remove(b"a", OTHER_PEER)
-    assert instances.remove(b"a", PEER)
-    assert not instances.remove(b"a", PEER)
+    assert not instances.remove(b"a", OTHER_CLIENT)
+    assert instances.remove(b"a", CLIENT)
+    assert not instances.remove(b"a", CLIENT)
 
 
 def test_silent_ones_expire() -> None:
     instances = ClientInstances()
     for name, now in ((b"a", 0.0), (b"b", 5.0)):
         client = instance(100)
-        client.touch(now, PEER)
+        client.touch(now, CLIENT)
         instances.put(name, client)
     assert list(instances.expire(60.0)) == [b"a"]
     assert b"a" not in instances

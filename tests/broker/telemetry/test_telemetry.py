@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness import otlp
-from millstream.broker.context import Context, Peer
+from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.telemetry import telemetry as module
 from millstream.broker.telemetry.instance import ClientInstance
 from millstream.broker.telemetry.telemetry import Telemetry, TelemetryOptions
@@ -57,11 +57,11 @@ class Client:
 
     def __init__(self, home: Home, client_id: str | None) -> None:
         self.home = home
-        self.peer = Peer("127.0.0.1", 5000)
-        self.peer.software_name, self.peer.software_version = "java", "4.3.0"
+        self.connected = ConnectedClient("127.0.0.1", 5000)
+        self.connected.software_name, self.connected.software_version = "java", "4.3.0"
         services: Any = None
         self.context = Context(
-            services, "PLAINTEXT", 0, client_id, self.peer, 0.0, CallbackFailures()
+            services, "PLAINTEXT", 0, client_id, self.connected, 0.0, CallbackFailures()
         )
         self.id = bytes(16)
         self.subscription_id = 0
@@ -258,7 +258,7 @@ def test_series_stay_for_a_minute_after_a_client_has_gone() -> None:
         client = home.connect()
         client.get()
         await client.push()
-        home.telemetry.disconnect(client.peer)
+        home.telemetry.disconnect(client.connected)
         assert home.telemetry.instances == 0
         home.clock.now += 59.9
         home.telemetry.start(Supervisor())
@@ -297,9 +297,9 @@ def test_a_client_that_came_back_does_not_leave_with_its_old_connection() -> Non
         again = home.connect()
         again.id, again.subscription_id = client.id, client.subscription_id
         await again.push()
-        home.telemetry.disconnect(client.peer)
+        home.telemetry.disconnect(client.connected)
         assert home.telemetry.instances == 1
-        home.telemetry.disconnect(again.peer)
+        home.telemetry.disconnect(again.connected)
         assert home.telemetry.instances == 0
 
     run(main())
@@ -332,7 +332,7 @@ def test_a_push_outlives_its_connection() -> None:
         client.get()
         taking = asyncio.ensure_future(client.push())
         await asyncio.sleep(0)
-        home.telemetry.disconnect(client.peer)
+        home.telemetry.disconnect(client.connected)
         await taking
         home.clock.now += 60
         home.telemetry._expire()

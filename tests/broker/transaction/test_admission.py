@@ -49,9 +49,9 @@ def run(path: Path, body: Callable[[CoordinatorHome, ProducerIdAndEpoch], Awaita
         coordinator.add_partitions("x", ProducerIdAndEpoch(7, 0), [A], 2, home.reply("add"))
         coordinator.end("x", EndRequest(ProducerIdAndEpoch(7, 0), True, 2), None, home.reply("end"))
         coordinator.flush("x")
-        assert home.answers["end"] == ProducerIdAndEpoch(7, 1)
+        assert home.responses["end"] == ProducerIdAndEpoch(7, 1)
         try:
-            await body(home, home.answers["end"])
+            await body(home, home.responses["end"])
         finally:
             await home.close()
 

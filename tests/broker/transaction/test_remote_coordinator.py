@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from groups.coordinator_home import ReplyResults
 from millstream.broker.transaction.remote_admission import (
     AdmissionApi,
     AdmissionLinks,
@@ -21,7 +22,6 @@ from millstream.metadata.image import ClusterImage
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.map import Map
-from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import Marker
@@ -34,17 +34,6 @@ from millstream.wire.messages.write_txn_markers import WriteTxnMarkersResponse
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
 OWN, OTHER = 1, 2
-
-
-class Answers:
-    def __init__(self) -> None:
-        self.got: dict[str, Any] = {}
-
-    def reply(self, name: str) -> Reply[Any]:
-        def note(answer: Any) -> None:
-            self.got[name] = answer
-
-        return Reply(ReplyKind.ADMISSION, CallbackFailures(), note, note)
 
 
 class FakeLinks:
@@ -71,9 +60,9 @@ def coordinators_of(
     return TransactionCoordinators(OWN, view, own, both, CallbackFailures())
 
 
-def question(name: str, answers: Answers, *partitions: TopicPartition) -> AdmissionQuery:
+def question(name: str, responses: ReplyResults, *partitions: TopicPartition) -> AdmissionQuery:
     return AdmissionQuery(
-        name, ProducerIdAndEpoch(7, 3), partitions, name == "adds", answers.reply(name)
+        name, ProducerIdAndEpoch(7, 3), partitions, name == "adds", responses.reply(name)
     )
 
 
@@ -86,8 +75,8 @@ def result(topic: str, **codes: int) -> TxnTopicResult:
 
 
 def test_queries_of_many_transactions_share_a_request() -> None:
-    answers = Answers()
-    items = [question("adds", answers, A0, A1, B0), question("asks", answers, A0)]
+    responses = ReplyResults()
+    items = [question("adds", responses, A0, A1, B0), question("asks", responses, A0)]
     request = AdmissionApi().request(items)
     first, second = request.transactions
     assert [(topic.name, topic.partitions) for topic in first.topics] == [("a", [0, 1]), ("b", [0])]
@@ -102,28 +91,28 @@ def test_queries_of_many_transactions_share_a_request() -> None:
         ),
     ]
     AdmissionApi().complete(items, AddPartitionsToTxnResponse(results_by_transaction=rows))
-    assert answers.got == {
+    assert responses.got == {
         "adds": dict.fromkeys((A0, A1, B0), ErrorCode.NONE),
         "asks": {A0: ErrorCode.INVALID_TXN_STATE},
     }
 
 
 def test_a_response_for_other_partitions_is_an_error() -> None:
-    answers = Answers()
-    items = [question("x", answers, A0), question("y", answers, B0)]
+    responses = ReplyResults()
+    items = [question("x", responses, A0), question("y", responses, B0)]
     row = AddPartitionsToTxnResponse.Transaction(
         transactional_id="x", topic_results=[result("b", _0=0)]
     )
     AdmissionApi().complete(items, AddPartitionsToTxnResponse(results_by_transaction=[row]))
-    assert answers.got == dict.fromkeys("xy", ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert responses.got == dict.fromkeys("xy", ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def test_an_error_of_the_response_fails_every_query() -> None:
-    answers = Answers()
-    items = [question("x", answers, A0)]
+    responses = ReplyResults()
+    items = [question("x", responses, A0)]
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     AdmissionApi().complete(items, AddPartitionsToTxnResponse(error_code=code))
-    assert answers.got == {"x": code}
+    assert responses.got == {"x": code}
 
 
 @pytest.mark.parametrize(
@@ -138,13 +127,13 @@ def test_a_remote_coordinator_replies_as_the_local_one(
     codes: dict[TopicPartition, ErrorCode], expected: ErrorCode | None
 ) -> None:
     links: Any = FakeLinks()
-    answers = Answers()
+    responses = ReplyResults()
     coordinator = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links).find("x")
-    coordinator.verify_partitions("x", ProducerIdAndEpoch(7, 3), [A0, A1], answers.reply("x"))
+    coordinator.verify_partitions("x", ProducerIdAndEpoch(7, 3), [A0, A1], responses.reply("x"))
     ((broker_id, item),) = links.put_items
     assert broker_id == OTHER
     item.reply.deliver(codes)
-    assert answers.got["x"] == (codes if expected is None else expected)
+    assert responses.got["x"] == (codes if expected is None else expected)
 
 
 def test_the_coordinator_is_the_leader_of_the_partition_of_the_id() -> None:
@@ -152,21 +141,23 @@ def test_the_coordinator_is_the_leader_of_the_partition_of_the_id() -> None:
     own: Any = object()
     assert coordinators_of(catalog(TRANSACTIONS_TOPIC, OWN), links, own=own).find("x") is own
     for absent in (catalog(TRANSACTIONS_TOPIC, NO_LEADER), catalog("another")):
-        answers = Answers()
+        responses = ReplyResults()
         coordinator = coordinators_of(absent, links).find("x")
-        coordinator.add_partitions("x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"))
-        assert answers.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        coordinator.add_partitions("x", ProducerIdAndEpoch(7, 3), [A0], 2, responses.reply("x"))
+        assert responses.got == {"x": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert links.put_items == []
 
 
-def delivery(producer_id: int, partition: TopicPartition, answers: Answers) -> MarkerDelivery:
+def delivery(
+    producer_id: int, partition: TopicPartition, responses: ReplyResults
+) -> MarkerDelivery:
     marker = Marker(ProducerIdAndEpoch(producer_id, 4), True, 2)
-    return MarkerDelivery(marker, 9, partition, answers.reply(f"{producer_id} {partition}"))
+    return MarkerDelivery(marker, 9, partition, responses.reply(f"{producer_id} {partition}"))
 
 
 def test_markers_for_a_broker_are_one_request() -> None:
-    answers = Answers()
-    items = [delivery(7, A0, answers), delivery(7, A1, answers), delivery(8, A0, answers)]
+    responses = ReplyResults()
+    items = [delivery(7, A0, responses), delivery(7, A1, responses), delivery(8, A0, responses)]
     request = MarkerApi().request(items)
     first, second = request.markers
     assert [(topic.name, topic.partition_indexes) for topic in first.topics] == [("a", [0, 1])]
@@ -180,7 +171,7 @@ def test_markers_for_a_broker_are_one_request() -> None:
     ]
     row = WriteTxnMarkersResponse.Marker(producer_id=7, topics=[topic(name="a", partitions=rows)])
     MarkerApi().complete(items, WriteTxnMarkersResponse(markers=[row]))
-    assert answers.got == {
+    assert responses.got == {
         "7 a-0": None,
         # The other broker may not know the topic yet: its response decides nothing.
         "7 a-1": ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -193,14 +184,14 @@ def test_markers_go_to_the_leader_of_their_partition() -> None:
     sent: list[TopicPartition] = []
     local: Any = SimpleNamespace(send=lambda _marker, _epoch, partition, _: sent.append(partition))
     markers = ClusterMarkers(OWN, catalog("a", OWN, OTHER, NO_LEADER), local, links)
-    answers = Answers()
+    responses = ReplyResults()
     marker = Marker(ProducerIdAndEpoch(7, 4), True, 2)
     for number in range(4):
-        markers.send(marker, 9, TopicPartition("a", number), answers.reply(str(number)))
+        markers.send(marker, 9, TopicPartition("a", number), responses.reply(str(number)))
     assert sent == [A0]
     ((broker_id, item),) = links.put_items
     assert (broker_id, item.partition, item.coordinator_epoch) == (OTHER, A1, 9)
-    assert answers.got == {
+    assert responses.got == {
         "2": ErrorCode.LEADER_NOT_AVAILABLE,
         "3": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
@@ -209,24 +200,24 @@ def test_markers_go_to_the_leader_of_their_partition() -> None:
 def test_queries_that_may_wait_have_links_of_their_own() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
-    answers = Answers()
+    responses = ReplyResults()
     coordinator = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting).find("x")
     coordinator.add_partitions_after_end(
-        "x", ProducerIdAndEpoch(7, 3), [A0], 2, answers.reply("x"), 0.5
+        "x", ProducerIdAndEpoch(7, 3), [A0], 2, responses.reply("x"), 0.5
     )
     assert links.put_items == []
     ((broker_id, item),) = waiting.put_items
     assert broker_id == OTHER
     assert WaitingAdmissionApi().request([item]).wait_ms == 500
     item.reply.deliver({A0: ErrorCode.CONCURRENT_TRANSACTIONS})
-    assert answers.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert responses.got == {"x": ErrorCode.CONCURRENT_TRANSACTIONS}
 
 
 def test_an_id_that_had_to_wait_sends_its_next_query_by_the_waiting_links() -> None:
     links: Any = FakeLinks()
     waiting: Any = FakeLinks()
     coordinators = coordinators_of(catalog(TRANSACTIONS_TOPIC, OTHER), links, waiting)
-    reply = Answers().reply("x")
+    reply = ReplyResults().reply("x")
     coordinators.find("x").add_partitions_after_end(
         "x", ProducerIdAndEpoch(7, 3), [A0], 2, reply, 0.5
     )

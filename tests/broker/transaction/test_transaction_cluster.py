@@ -202,8 +202,8 @@ def test_a_coordinator_moves_with_its_transactions(scene: Scene) -> None:
 
 def test_a_broker_that_does_not_coordinate_says_so(scene: Scene) -> None:
     request = InitProducerIdRequest(transactional_id="elsewhere", transaction_timeout_ms=1000)
-    answer = scene.routes.clients[GROUPS].call(request)
-    assert answer.error_code == ErrorCode.NOT_COORDINATOR
+    response = scene.routes.clients[GROUPS].call(request)
+    assert response.error_code == ErrorCode.NOT_COORDINATOR
 
 
 def test_producer_ids_of_all_brokers_differ(scene: Scene) -> None:

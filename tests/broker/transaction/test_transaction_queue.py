@@ -225,7 +225,7 @@ class Stage:
     def send(self, *requests: ProduceRequest) -> None:
         self.client.send_together(requests, self.version)
 
-    def answer(self, code: ErrorCode = ErrorCode.NONE) -> None:
+    def response(self, code: ErrorCode = ErrorCode.NONE) -> None:
         """Reply to the request that has waited longest."""
         brokers, questions = self.scene.brokers, self.coordinator.questions
         wait_until(lambda: brokers.ask(lambda: bool(questions)), "a question")
@@ -274,7 +274,7 @@ def test_a_request_does_not_overtake_one_whose_admission_is_retried(stage: Stage
     """The previous transaction is still ending; the second request is not admitted first."""
     stage.send(stage.request(0), stage.request(0))
     if not stage.is_classic:
-        stage.answer(ErrorCode.CONCURRENT_TRANSACTIONS)
+        stage.response(ErrorCode.CONCURRENT_TRANSACTIONS)
         assert len(stage.coordinator.after_end) == 1
         stage.open()
         stage.scene.brokers.ask(stage.coordinator.after_end[0])
@@ -286,7 +286,7 @@ def test_a_request_does_not_overtake_one_whose_admission_is_retried(stage: Stage
 
 def test_a_request_of_open_partitions_does_not_overtake_one_with_a_new_one(stage: Stage) -> None:
     stage.send(stage.request(0))
-    stage.answer()
+    stage.response()
     assert stage.receive(1) == [[0]]
     stage.send(stage.request(0, 1), stage.request(0))
     stage.open()
@@ -297,7 +297,7 @@ def test_a_request_of_open_partitions_does_not_overtake_one_with_a_new_one(stage
 def test_a_request_without_admission_does_not_overtake_requests_with_one(stage: Stage) -> None:
     """The batch of the first request opens the transaction while the second request waits."""
     stage.send(stage.request(0), stage.request(0))
-    stage.answer()
+    stage.response()
     stage.send(stage.request(0))
     first = stage.receive(1)
     stage.open()
@@ -309,7 +309,7 @@ def test_nothing_is_appended_behind_a_batch_that_was_rejected(stage: Stage) -> N
     """Otherwise the retry of the first batch would count as a duplicate, and be lost."""
     first, second = stage.request(0), stage.request(0)
     stage.send(first, second)
-    stage.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    stage.response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     stage.open()
     assert stage.receive(2) == [[ErrorCode.NOT_ENOUGH_REPLICAS]] * 2
     stage.send(first, second)

@@ -60,10 +60,10 @@ class AiokafkaClient:
                 )
                 for record in records
             ]
-            answers = await asyncio.gather(*sent)
+            responses = await asyncio.gather(*sent)
         finally:
             await producer.stop()
-        return [-1 if answer is None else answer.offset for answer in answers]
+        return [-1 if response is None else response.offset for response in responses]
 
     def consume(self, topic: str, partition: int, offset: int, count: int) -> list[Record]:
         return self._run(self._consume(topic, partition, count, offset=offset))

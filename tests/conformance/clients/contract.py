@@ -133,10 +133,10 @@ class DriverProcess:
         if not line:
             tail = self._log.read_text(errors="replace")[-3000:]
             raise DriverError(f"the driver ended at {request.get('op')}:\n{tail}")
-        answer = json.loads(line)
-        if "error" in answer:
-            raise DriverError(answer["error"])
-        return answer["result"]
+        response = json.loads(line)
+        if "error" in response:
+            raise DriverError(response["error"])
+        return response["result"]
 
     def close(self) -> None:
         assert self._process.stdin is not None

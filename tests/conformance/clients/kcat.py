@@ -92,8 +92,8 @@ class KcatClient:
             offset, timestamp, key_length, value_length, headers = output[position:end].split(
                 b" ", 4
             )
-            key, position = cls._take(output, end + 1, int(key_length))
-            value, position = cls._take(output, position, int(value_length))
+            key, position = cls._read_field(output, end + 1, int(key_length))
+            value, position = cls._read_field(output, position, int(value_length))
             position += 1
             records.append(
                 Record(key, value, cls._parse_headers(headers), int(timestamp), int(offset))
@@ -101,7 +101,7 @@ class KcatClient:
         return records
 
     @staticmethod
-    def _take(output: bytes, position: int, length: int) -> tuple[bytes | None, int]:
+    def _read_field(output: bytes, position: int, length: int) -> tuple[bytes | None, int]:
         if length < 0:
             return None, position
         return output[position : position + length], position + length

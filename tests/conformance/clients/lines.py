@@ -73,7 +73,7 @@ class LinesClient:
         return [decode_record(fields) for fields in found]
 
     def close(self) -> None:
-        """The process belongs to whoever started it."""
+        """The caller that started the process ends it."""
 
 
 class JavaClient(LinesClient):
@@ -150,7 +150,7 @@ class LinesAdmin:
         return found
 
     def close(self) -> None:
-        """The process belongs to whoever started it."""
+        """The caller that started the process ends it."""
 
 
 class JavaAdmin(LinesAdmin):

@@ -12,13 +12,13 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import KafkaError
-from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+from reporting import HOLD_POLL_SECONDS, POLL_SECONDS, EventReporter, Orders
 
 
 class Member(ConsumerRebalanceListener):
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._told = Told()
+        self._reporter = EventReporter()
         self._lock = asyncio.Lock()
         self._is_assigned = asyncio.Event()
         self._consumer = AIOKafkaConsumer(
@@ -36,11 +36,11 @@ class Member(ConsumerRebalanceListener):
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         async with self._lock:
             self._is_assigned.clear()
-            self._told.revoked(each.partition for each in revoked)
+            self._reporter.revoked(each.partition for each in revoked)
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         async with self._lock:
-            self._told.assigned(each.partition for each in assigned)
+            self._reporter.assigned(each.partition for each in assigned)
             self._is_assigned.set()
 
     async def run(self) -> None:
@@ -53,25 +53,25 @@ class Member(ConsumerRebalanceListener):
                 async with self._lock:
                     await self._work(found)
         # aiokafka does not call the listener when the consumer leaves.
-        self._told.revoked(set(self._told.owned))
+        self._reporter.revoked(set(self._reporter.owned))
         await self._consumer.stop()
 
     async def _work(self, found: dict[TopicPartition, list[Any]]) -> None:
         for place, records in found.items():
             for record in records:
-                self._told.processed(place.partition, record.offset, record.value)
+                self._reporter.processed(place.partition, record.offset, record.value)
         if self._orders.is_held:
-            self._told.holding()
+            self._reporter.holding()
             while self._orders.is_held:  # noqa: ASYNC110  # the hold is a file
                 await asyncio.sleep(HOLD_POLL_SECONDS)
         offsets = {place: records[-1].offset + 1 for place, records in found.items()}
-        self._told.committing({place.partition: offset for place, offset in offsets.items()})
+        self._reporter.committing({place.partition: offset for place, offset in offsets.items()})
         try:
             await self._consumer.commit(offsets)
         except KafkaError as error:
-            self._told.refused(repr(error))
+            self._reporter.refused(repr(error))
         else:
-            self._told.committed()
+            self._reporter.committed()
 
 
 async def main() -> None:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from telling import HOLD_POLL_SECONDS, POLL_SECONDS, Orders, Told
+from reporting import HOLD_POLL_SECONDS, POLL_SECONDS, EventReporter, Orders
 
 
 def settings_of(orders: Orders) -> dict[str, Any]:
@@ -39,91 +39,91 @@ def place_of(message: Message) -> tuple[int, int]:
 class Member:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._told = Told()
+        self._reporter = EventReporter()
         self._consumer = Consumer(settings_of(orders))
         #: Records since the last commit, and the offsets to commit. A rejected commit is retried
         #: while the member owns the partition.
-        self._taken: list[Message] = []
+        self._received: list[Message] = []
         self._uncommitted: dict[int, int] = {}
 
     def run(self) -> None:
         self._consumer.subscribe(
             [self._orders.topic],
-            on_assign=lambda _, places: self._told.assigned(each.partition for each in places),
+            on_assign=lambda _, places: self._reporter.assigned(each.partition for each in places),
             on_revoke=self._revoke,
             on_lost=self._lose,
         )
         while not self._orders.is_stopping:
             message = self._consumer.poll(POLL_SECONDS)
             if message is not None:
-                self._take(message)
-            if message is None or len(self._taken) >= self._orders.records_max:
+                self._receive(message)
+            if message is None or len(self._received) >= self._orders.records_max:
                 self._finish()
         self._finish()
         self._consumer.close()
 
-    def _take(self, message: Message) -> None:
+    def _receive(self, message: Message) -> None:
         if message.error() is not None:
             raise KafkaException(message.error())
         partition, offset = place_of(message)
         self._uncommitted[partition] = offset + 1
-        self._taken.append(message)
+        self._received.append(message)
         if self._orders.commit == "after":
             self._process(message)
 
     def _process(self, message: Message) -> None:
-        self._told.processed(*place_of(message), message.value())
+        self._reporter.processed(*place_of(message), message.value())
 
     def _finish(self) -> None:
         """Process and commit the records, in the order that the options say."""
         if not self._uncommitted:
             return
-        taken, self._taken = self._taken, []
+        received, self._received = self._received, []
         if self._orders.commit == "after":
             self._hold()
             self._commit()
         elif self._commit():
             self._hold()
-            for message in taken:
+            for message in received:
                 self._process(message)
         else:
             raise SystemExit("a member that commits first cannot continue after a rejected commit")
 
     def _hold(self) -> None:
         if self._orders.is_held:
-            self._told.holding()
+            self._reporter.holding()
             while self._orders.is_held:
                 time.sleep(HOLD_POLL_SECONDS)
 
     def _commit(self) -> bool:
-        self._told.committing(self._uncommitted)
+        self._reporter.committing(self._uncommitted)
         topic = self._orders.topic
         places = [TopicPartition(topic, *place) for place in self._uncommitted.items()]
         try:
-            answers = self._consumer.commit(offsets=places, asynchronous=False)
+            responses = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            self._told.refused(error)
+            self._reporter.refused(error)
             return False
-        failures = [str(each.error) for each in answers or () if each.error is not None]
+        failures = [str(each.error) for each in responses or () if each.error is not None]
         if failures:
-            self._told.refused(failures)
+            self._reporter.refused(failures)
             return False
-        self._told.committed()
+        self._reporter.committed()
         self._uncommitted.clear()
         return True
 
     def _revoke(self, _: Consumer, places: list[TopicPartition]) -> None:
         self._finish()
         self._give_up(places)
-        self._told.revoked(each.partition for each in places)
+        self._reporter.revoked(each.partition for each in places)
 
     def _lose(self, _: Consumer, places: list[TopicPartition]) -> None:
         self._give_up(places)
-        self._told.lost(each.partition for each in places)
+        self._reporter.lost(each.partition for each in places)
 
     def _give_up(self, places: list[TopicPartition]) -> None:
         gone = {each.partition for each in places}
-        self._taken = [each for each in self._taken if each.partition() not in gone]
+        self._received = [each for each in self._received if each.partition() not in gone]
         for number in gone & self._uncommitted.keys():
             del self._uncommitted[number]
 

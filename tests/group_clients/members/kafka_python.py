@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
-from telling import HOLD_POLL_SECONDS, Orders, Told
+from reporting import HOLD_POLL_SECONDS, EventReporter, Orders
 
 #: Longer than a rebalance; a poll returns at once if there are records. kafka-python 3.0 never
 #: applies its assignment if a poll of the leader ends before the response to its SyncGroup.
@@ -16,31 +16,33 @@ POLL_MS = 5000
 
 
 class Listener(ConsumerRebalanceListener):
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, reporter: EventReporter) -> None:
+        self._reporter = reporter
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        self._told.assigned(each.partition for each in assigned)
+        self._reporter.assigned(each.partition for each in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-        self._told.revoked(each.partition for each in revoked)
+        self._reporter.revoked(each.partition for each in revoked)
 
     def on_partitions_lost(self, lost: Iterable[TopicPartition]) -> None:
-        self._told.lost(each.partition for each in lost)
+        self._reporter.lost(each.partition for each in lost)
 
 
-def commit(consumer: KafkaConsumer, told: Told, offsets: dict[TopicPartition, int]) -> None:
-    told.committing({place.partition: offset for place, offset in offsets.items()})
+def commit(
+    consumer: KafkaConsumer, reporter: EventReporter, offsets: dict[TopicPartition, int]
+) -> None:
+    reporter.committing({place.partition: offset for place, offset in offsets.items()})
     try:
         consumer.commit({place: OffsetAndMetadata(each, "", -1) for place, each in offsets.items()})
     except KafkaError as error:
-        told.refused(repr(error))
+        reporter.refused(repr(error))
     else:
-        told.committed()
+        reporter.committed()
 
 
 def main() -> None:
-    orders, told = Orders(), Told()
+    orders, reporter = Orders(), EventReporter()
     consumer = KafkaConsumer(
         bootstrap_servers=orders.bootstrap,
         group_id=orders.group,
@@ -52,19 +54,19 @@ def main() -> None:
         fetch_max_wait_ms=100,
         max_poll_records=orders.records_max,
     )
-    consumer.subscribe([orders.topic], listener=Listener(told))
+    consumer.subscribe([orders.topic], listener=Listener(reporter))
     while not orders.is_stopping:
         found = consumer.poll(timeout_ms=POLL_MS)
         for place, records in found.items():
             for record in records:
-                told.processed(place.partition, record.offset, record.value)
+                reporter.processed(place.partition, record.offset, record.value)
         if not found:
             continue
         if orders.is_held:
-            told.holding()
+            reporter.holding()
             while orders.is_held:
                 time.sleep(HOLD_POLL_SECONDS)
-        commit(consumer, told, {place: each[-1].offset + 1 for place, each in found.items()})
+        commit(consumer, reporter, {place: each[-1].offset + 1 for place, each in found.items()})
     consumer.close()
 
 

@@ -114,6 +114,6 @@ def test_a_new_rebalance_fails_the_sync_requests_that_wait() -> None:
     parts.begin_generation("a", "b")
     parts.generation.roster.members["b"].awaiting_sync = "sync-b"
     effects = parts.join(2000, "c")
-    (answered,) = [each for reply, each in effects.replies if reply == "sync-b"]
-    assert answered.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    (response,) = [each for reply, each in effects.replies if reply == "sync-b"]
+    assert response.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     assert parts.rebalance.unsynced == []

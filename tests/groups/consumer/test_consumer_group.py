@@ -133,8 +133,8 @@ def test_a_partition_moves_only_after_its_owner_revoked_it() -> None:
     assert world.current("m2").state is UNRELEASED
     assert world.group.state_name == "Reconciling"
 
-    told = world.beat("m1", 1)
-    assert (told.member_epoch, given_to(told)) == (1, {A: [0, 1]})
+    response = world.beat("m1", 1)
+    assert (response.member_epoch, given_to(response)) == (1, {A: [0, 1]})
     assert world.current("m1").state is UNREVOKED
     # Until the member reports that it has stopped, no heartbeat changes anything.
     assert given_to(world.beat("m1", 1)) is None
@@ -497,9 +497,9 @@ def test_a_large_group_is_not_assigned_at_every_join() -> None:
 def test_partitions_of_unsubscribed_topics_are_revoked_before_a_new_target() -> None:
     world = World(large_group_size=1, assignment_interval_ms=1_000)
     world.join("m1", "apples", "berries")
-    told = world.beat("m1", 1, subscribed_topic_names=["berries"])
+    response = world.beat("m1", 1, subscribed_topic_names=["berries"])
     assert world.group.state_name == "Assigning"
-    assert (told.member_epoch, given_to(told)) == (1, {B: [0, 1]})
+    assert (response.member_epoch, given_to(response)) == (1, {B: [0, 1]})
     assert world.current("m1").state is UNREVOKED
     assert world.timers["rebalance", "m1"] == world.now_ms + 30_000
     done = world.beat("m1", 1, {B: [0, 1]})
@@ -513,8 +513,8 @@ def test_a_revoking_member_also_revokes_unsubscribed_topics() -> None:
     world.join("m2", "apples")
     world.beat("m1", 1)
     assert world.has("m1") == {A: [3], B: [0, 1]}
-    told = world.beat("m1", 1, subscribed_topic_names=["apples"])
-    assert (told.member_epoch, given_to(told)) == (1, {A: [3]})
+    response = world.beat("m1", 1, subscribed_topic_names=["apples"])
+    assert (response.member_epoch, given_to(response)) == (1, {A: [3]})
     assert world.current("m1").revoking == {A: {0: 1, 1: 1, 2: 1}, B: {0: 1, 1: 1}}
     # The member has revoked the first partitions, but not the rest.
     assert given_to(world.beat("m1", 1, {A: [3], B: [0]})) is None
@@ -529,8 +529,8 @@ def test_revoking_twice_in_one_epoch() -> None:
     world.beat("m1", 1)
     world.join("m3")
     world.join("m4")
-    told = world.beat("m1", 1, {A: [0, 1]})
-    assert (told.member_epoch, given_to(told)) == (1, {A: [0]})
+    response = world.beat("m1", 1, {A: [0, 1]})
+    assert (response.member_epoch, given_to(response)) == (1, {A: [0]})
     assert given_to(world.beat("m2", 2)) == {A: [2]}
     done = world.beat("m1", 1, {A: [0]})
     assert (done.member_epoch, given_to(done)) == (4, None)

@@ -104,7 +104,7 @@ public final class ToolRunner {
         }
     }
 
-    /** Writes to the run of the calling thread; a tool that has exited is no longer heard. */
+    /** Writes to the run of the calling thread; the output of a tool that has exited is dropped. */
     private static final class RunOutput extends OutputStream {
         private final boolean isError;
 

@@ -38,7 +38,7 @@ STEPS = st.lists(
 )
 
 
-def take(driver: Driver, kind: str, number: int, part: float) -> None:
+def apply_step(driver: Driver, kind: str, number: int, part: float) -> None:
     """One step of a random history."""
     end = driver.model.end
     match kind:
@@ -78,7 +78,7 @@ def test_a_log_agrees_with_the_model(
 ) -> None:
     driver = Driver(new_home())
     for kind, number, part in steps:
-        take(driver, kind, number, part)
+        apply_step(driver, kind, number, part)
         driver.check()
     driver.check_files()
     driver.home.stop(clean=False)
@@ -94,7 +94,7 @@ def test_many_logs_agree_with_the_model(
 ) -> None:
     driver = Driver(new_home())
     for kind, number, part in steps:
-        take(driver, kind, number, part)
+        apply_step(driver, kind, number, part)
     driver.check()
     driver.check_files()
     driver.home.stop(clean=False)

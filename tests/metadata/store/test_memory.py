@@ -111,7 +111,7 @@ class FailingLink(DirectLink):
         if self.is_cut:
             raise UnavailableError("disconnected")
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         if changed and self.loses_answers:
             raise UncertainError("the response is lost")
 

@@ -17,9 +17,9 @@ from millstream.metadata.store.port import (
     CompactedError,
     Compare,
     MetadataStore,
+    MetadataStoreError,
     Put,
     StoreClosedError,
-    StoreError,
 )
 from millstream.metadata.store.sqlite import SqliteStore
 from millstream.metadata.store.sqlite_file import SqliteFile
@@ -155,7 +155,7 @@ def test_a_failed_commit_undoes_the_whole_group_and_the_store_continues(
             patch.setattr(SqliteFile, "commit", broken)
             calls = [store.transact([], [Put(f"k{n}", b"")]) for n in range(5)]
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
-            assert all(isinstance(outcome, StoreError) for outcome in outcomes)
+            assert all(isinstance(outcome, MetadataStoreError) for outcome in outcomes)
             assert "disk I/O error" in str(outcomes[0])
         assert [item.key for item in (await store.range("")).items] == ["a"]
         assert await store.transact([], [Put("b", b"2")]) == (True, first.revision + 1)
@@ -168,18 +168,18 @@ def test_a_dead_thread_fails_every_call(tmp_path: Path, monkeypatch: pytest.Monk
         raise RuntimeError("bug")
 
     async def scenario(store: SqliteStore) -> None:
-        async def follow() -> None:
+        async def collect_events() -> None:
             async for _ in store.watch("", 10):
                 raise AssertionError
 
-        watching = asyncio.create_task(follow())
+        watching = asyncio.create_task(collect_events())
         await store.get("a")
         monkeypatch.setattr(SqliteStore, "_expire", broken)
-        with pytest.raises(StoreError, match="bug"):
+        with pytest.raises(MetadataStoreError, match="bug"):
             await store.get("a")
-        with pytest.raises(StoreError, match="bug"):
+        with pytest.raises(MetadataStoreError, match="bug"):
             await store.transact([], [Put("a", b"")])
-        with pytest.raises(StoreError, match="bug"):
+        with pytest.raises(MetadataStoreError, match="bug"):
             await watching
 
     run(tmp_path / "metadata.db", scenario)
@@ -214,7 +214,7 @@ def test_close_finishes_pending_calls_and_ends_watches(tmp_path: Path) -> None:
 def test_a_transaction_that_is_too_large_is_rejected(tmp_path: Path) -> None:
     async def scenario(store: SqliteStore) -> None:
         puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
-        with pytest.raises(StoreError, match="may hold"):
+        with pytest.raises(MetadataStoreError, match="may hold"):
             await store.transact([], puts)
 
     run(tmp_path / "metadata.db", scenario)
@@ -224,7 +224,7 @@ def test_a_transaction_that_is_too_large_is_rejected(tmp_path: Path) -> None:
 def test_a_file_that_is_no_database_is_rejected(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "metadata.db"
     path.write_bytes(content)
-    with pytest.raises(StoreError, match=r"metadata\.db"):
+    with pytest.raises(MetadataStoreError, match=r"metadata\.db"):
         asyncio.run(SqliteStore.open(path, SystemClock()))
 
 
@@ -234,7 +234,7 @@ def test_a_file_of_another_format_is_rejected(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
-    with pytest.raises(StoreError, match="has format 99"):
+    with pytest.raises(MetadataStoreError, match="has format 99"):
         asyncio.run(SqliteStore.open(path, SystemClock()))
 
 
@@ -247,7 +247,7 @@ def test_a_second_process_is_rejected(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         sqlite3, "connect", lambda path, **options: connect(path, **{**options, "timeout": 0})
     )
-    with pytest.raises(StoreError, match="locked"):
+    with pytest.raises(MetadataStoreError, match="locked"):
         SqliteFile(path, 10)
     first.close()
 
@@ -279,12 +279,12 @@ def test_acknowledged_transactions_survive_kill_9(tmp_path: Path) -> None:
         [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None
-    answered = [child.stdout.readline() for _ in range(100)]
+    acknowledged = [child.stdout.readline() for _ in range(100)]
     child.kill()
-    answered += child.stdout.read().splitlines(keepends=True)
+    acknowledged += child.stdout.read().splitlines(keepends=True)
     child.wait()
     child.stdout.close()
-    expected = dict(line.split() for line in answered if line.endswith("\n"))
+    expected = dict(line.split() for line in acknowledged if line.endswith("\n"))
 
     async def scenario(store: SqliteStore) -> None:
         found = await store.range("")

@@ -22,7 +22,7 @@ class Log:
             cache.assign(epoch, offset)
         return cache
 
-    def answer(self, leader_epoch: int, last_epoch: int, offset: int) -> EpochEnd | None:
+    def response(self, leader_epoch: int, last_epoch: int, offset: int) -> EpochEnd | None:
         """Return where the logs diverge, as a leader with this log would; None if they do not."""
         epochs = self.epochs
         epochs.assign(leader_epoch, len(self.records))
@@ -32,11 +32,11 @@ class Log:
         return found
 
 
-def follow(follower: Log, leader: Log, leader_epoch: int) -> int:
+def replicate(follower: Log, leader: Log, leader_epoch: int) -> int:
     """Truncate the follower until the logs do not diverge; return the number of rounds."""
     rounds = 0
     while follower.records:
-        said = leader.answer(leader_epoch, follower.records[-1][0], len(follower.records))
+        said = leader.response(leader_epoch, follower.records[-1][0], len(follower.records))
         if said is None:
             break
         offset = truncation_offset(follower.epochs, len(follower.records), said)
@@ -76,7 +76,7 @@ def test_logs_are_equal_where_they_overlap_after_truncation(
                 ),
                 min(len(log.records), len(leader.records)),
             )
-            follow(log, leader, epoch)
+            replicate(log, leader, epoch)
             assert log.records == leader.records[: len(log.records)]
             # Only records that differ are truncated.
             assert len(log.records) == shared
@@ -87,7 +87,7 @@ def test_records_that_both_have_are_kept() -> None:
     log, leader = Log(), Log()
     leader.records = [(1, 0)] * 3 + [(2, 0)] * 2
     log.records = [(1, 0)] * 3 + [(2, 0)]
-    assert follow(log, leader, 3) == 0
+    assert replicate(log, leader, 3) == 0
     assert len(log.records) == 4
 
 
@@ -95,7 +95,7 @@ def test_an_epoch_unknown_to_the_leader_is_truncated() -> None:
     log, leader = Log(), Log()
     leader.records = [(1, 0)] * 3 + [(4, 2)]
     log.records = [(1, 0)] * 3 + [(2, 1)] + [(3, 1)]
-    assert follow(log, leader, 4) == 1
+    assert replicate(log, leader, 4) == 1
     assert log.records == [(1, 0)] * 3
 
 

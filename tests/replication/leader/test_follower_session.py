@@ -15,11 +15,11 @@ import pytest
 from harness.log_home import StillClock, UnsyncedDisk
 from harness.raw_client import records_of, values_batch
 from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
-from harness.reply_receiver import Kept
+from harness.reply_receiver import RecordedReplies
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import BrokerRecord, Endpoint, PartitionRecord, broker_key
-from millstream.metadata.store.port import Delete, StoreError
+from millstream.metadata.store.port import Delete, MetadataStoreError
 from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode
@@ -32,7 +32,8 @@ from millstream.replication.leader.follower_session import (
     RequestLimits,
 )
 from millstream.replication.leader.isr_change import IsrChanges
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.peer import Peer
 from millstream.replication.replicas import Replicas
 from millstream.replication.stats import ReplicationStats
@@ -47,7 +48,7 @@ _Row = FetchResponse.Topic.Partition
 
 
 async def refuse(*_: object) -> PartitionRecord:
-    raise StoreError("no store")
+    raise MetadataStoreError("no store")
 
 
 class Host:
@@ -99,16 +100,16 @@ class Follower:
         return self.peer.send(FetchRequest(**given), VERSION, FetchResponse)
 
     async def fetch(self, *wanted: _Wanted, **fields: Any) -> FetchResponse:
-        answer: FetchResponse = await self.send(*wanted, **fields)
+        response: FetchResponse = await self.send(*wanted, **fields)
         if self.session_id == 0:
-            self.session_id = answer.session_id
-        return answer
+            self.session_id = response.session_id
+        return response
 
     async def row(self, *wanted: _Wanted, **fields: Any) -> _Row | None:
         """Return the partition's row of the response, if it has one."""
-        answer = await self.fetch(*wanted, **fields)
-        assert answer.error_code == 0
-        rows = [row for topic in answer.responses for row in topic.partitions]
+        response = await self.fetch(*wanted, **fields)
+        assert response.error_code == 0
+        rows = [row for topic in response.responses for row in topic.partitions]
         assert len(rows) <= 1
         return rows[0] if rows else None
 
@@ -209,8 +210,8 @@ def test_a_fetch_of_an_earlier_registration_never_counts(tmp_path: Path) -> None
         async with follower_of(tmp_path) as follower:
             await follower.brokers.produce("t", b"v", acks=1)
             follower.broker_epoch -= 1
-            answer = await follower.fetch(at(1, last_epoch=0))
-            assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+            response = await follower.fetch(at(1, last_epoch=0))
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
             assert follower.state() == (-1, 0)
 
     run(scenario())
@@ -220,8 +221,8 @@ def test_an_unregistered_broker_gets_no_session(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             state = FetchRequest.ReplicaState(replica_id=99, replica_epoch=1 << 40)
-            answer = await follower.fetch(at(0), replica_state=state)
-            assert answer.error_code == ErrorCode.STALE_BROKER_EPOCH
+            response = await follower.fetch(at(0), replica_state=state)
+            assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
             assert len(follower.brokers[1].replicator.sessions) == 0
 
     run(scenario())
@@ -278,8 +279,8 @@ def test_records_wake_a_waiting_fetch_and_a_second_request_ends_it(tmp_path: Pat
             await follower.row(at(0))
             waiting = follower.send(wait_ms=60_000)
             await follower.brokers.produce("t", b"v", acks=1)
-            answer = await waiting
-            assert len(records_of(answer.responses[0].partitions[0].records)) == 1
+            response = await waiting
+            assert len(records_of(response.responses[0].partitions[0].records)) == 1
             waiting = follower.send(wait_ms=60_000)
             assert await follower.row(at(1, last_epoch=0)) is not None
             assert (await waiting).responses == []
@@ -307,8 +308,8 @@ def test_records_appended_while_a_fetch_is_processed_wake_it(tmp_path: Path) -> 
                 other.append(batch, check_produced(batch), acks_all=False)
 
             follower.leader.when_acknowledged(1, write, None, acks_all=True)
-            answer = await follower.fetch(at(1, last_epoch=0), wait_ms=600_000)
-            found = [row for topic in answer.responses for row in topic.partitions if row.records]
+            response = await follower.fetch(at(1, last_epoch=0), wait_ms=600_000)
+            found = [row for topic in response.responses for row in topic.partitions if row.records]
             assert [len(records_of(row.records)) for row in found] == [1]
 
     run(scenario())
@@ -376,8 +377,8 @@ def test_unknown_topics_and_replicas_are_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
             unknown = FetchRequest.Topic(topic_id=b"?" * 16, partitions=[at(0)])
-            answer = await follower.fetch(topics=[unknown])
-            row = answer.responses[0].partitions[0]
+            response = await follower.fetch(topics=[unknown])
+            row = response.responses[0].partitions[0]
             assert row.error_code == ErrorCode.UNKNOWN_TOPIC_ID
             (session,) = follower.brokers[1].replicator.sessions.of(FOLLOWER)
             assert len(session) == 0
@@ -392,12 +393,12 @@ def test_unknown_topics_and_replicas_are_rejected(tmp_path: Path) -> None:
 def test_invalid_session_ids_and_epochs_are_rejected(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with follower_of(tmp_path) as follower:
-            answer = await follower.fetch(at(0), session_id=9, session_epoch=1)
-            assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            response = await follower.fetch(at(0), session_id=9, session_epoch=1)
+            assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
             follower.session_epoch = 0
             await follower.fetch(at(0))
-            answer = await follower.fetch(session_epoch=7)
-            assert answer.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            response = await follower.fetch(session_epoch=7)
+            assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
             sessions = follower.brokers[1].replicator.sessions
             assert len(sessions) == 1
             # The session ends with the broker's registration.
@@ -423,11 +424,11 @@ def test_a_size_limit_starves_no_partition(tmp_path: Path) -> None:
             topics = [FetchRequest.Topic(topic_id=topic_id, partitions=wanted)]
             served = []
             for _ in range(3):
-                answer = await follower.fetch(topics=topics, max_bytes=1)
+                response = await follower.fetch(topics=topics, max_bytes=1)
                 topics = []
                 served += [
                     row.partition_index
-                    for topic in answer.responses
+                    for topic in response.responses
                     for row in topic.partitions
                     if row.records
                 ]
@@ -464,20 +465,20 @@ class Scene:
         batch = memoryview(values_batch(b"v" * size, timestamp=self.clock.now_ms))
         self.partition.append(batch, check_produced(batch), acks_all=False)
 
-    def take(self, *wanted: _Wanted) -> None:
+    def fetch(self, *wanted: _Wanted) -> None:
         topics = [FetchRequest.Topic(topic_id=TOPIC_ID, partitions=list(wanted))]
         self.session.apply_request(FetchRequest(topics=topics))
 
-    def answer_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
+    def response_after(self, count: int, size: int, limits: RequestLimits) -> FetchResponse:
         """Append batches after the follower caught up; return the response a second later."""
-        self.take(at(0, partition_max_bytes=10 << 20))
+        self.fetch(at(0, partition_max_bytes=10 << 20))
         assert self.session.collect(limits) is None
         for _ in range(count):
             self.append(size)
         self.clock.now_ms += 1000
-        answer = self.session.collect(limits)
-        assert answer is not None
-        return answer
+        response = self.session.collect(limits)
+        assert response is not None
+        return response
 
     async def close(self) -> None:
         await self.isr.stop()
@@ -490,14 +491,14 @@ def test_a_waiting_follower_is_caught_up_until_the_next_append(tmp_path: Path) -
 
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
-        it.take(at(0))
+        it.fetch(at(0))
         limits = RequestLimits(60_000, 1, 1 << 20)
         assert it.session.collect(limits) is None
         assert it.partition.leadership is not None
         follower = it.partition.leadership.followers[FOLLOWER]
         began = follower.caught_up_at
-        kept = Kept()
-        answers = kept.results
+        kept = RecordedReplies()
+        responses = kept.results
         it.session.wait(limits, kept.reply())
         it.clock.now_ms += 3_600_000
         it.session.respond_now()
@@ -508,7 +509,7 @@ def test_a_waiting_follower_is_caught_up_until_the_next_append(tmp_path: Path) -
         it.clock.now_ms += 5_000
         it.append()
         assert follower.caught_up_at == began + 7200
-        await until(lambda: len(answers) == 2, "the response")
+        await until(lambda: len(responses) == 2, "the response")
         await it.close()
 
     run(scenario())
@@ -519,23 +520,23 @@ def test_a_follower_that_catches_up_is_paced_while_producers_write(tmp_path: Pat
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig())
         # The minimum size is larger than one portion.
         limits = RequestLimits(60_000, 5 << 20, 10 << 20)
-        answer = it.answer_after(12, 900_000, limits)
+        response = it.response_after(12, 900_000, limits)
         # The portion is small, although the follower requests more.
-        sent = answer.responses[0].partitions[0].records
+        sent = response.responses[0].partitions[0].records
         assert sent
         assert len(sent) < 2 << 20
-        it.take(at(len(records_of(sent)), last_epoch=0))
+        it.fetch(at(len(records_of(sent)), last_epoch=0))
         assert it.session.collect(limits) is None
-        kept = Kept()
-        answers = kept.results
+        kept = RecordedReplies()
+        responses = kept.results
         it.session.wait(limits, kept.reply())
         # An append does not shorten the pause.
         it.append(10)
         await asyncio.sleep(0)
-        assert not answers
+        assert not responses
         it.clock.now_ms += 1000
-        await until(lambda: answers, "the pause to end")
-        assert answers[0].responses[0].partitions[0].records
+        await until(lambda: responses, "the pause to end")
+        assert responses[0].responses[0].partitions[0].records
         await it.close()
 
     run(scenario())
@@ -544,8 +545,8 @@ def test_a_follower_that_catches_up_is_paced_while_producers_write(tmp_path: Pat
 def test_an_in_sync_follower_is_not_paced(tmp_path: Path) -> None:
     async def scenario() -> None:
         it = Scene(tmp_path, limit=ReplicaLimit(), config=TopicConfig(), isr=(1, FOLLOWER))
-        answer = it.answer_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
-        assert len(records_of(answer.responses[0].partitions[0].records)) == 5
+        response = it.response_after(5, 900_000, RequestLimits(60_000, 1, 10 << 20))
+        assert len(records_of(response.responses[0].partitions[0].records)) == 5
         await it.close()
 
     run(scenario())
@@ -561,18 +562,18 @@ def test_a_throttled_replica_is_delayed(tmp_path: Path, replicas: tuple[str, ...
         served = []
         for _ in range(8):
             it.append(900)
-            it.take(at(len(served), last_epoch=0))
-            answer = it.session.collect(limits, is_final=True)
-            assert answer is not None
-            served += records_of(answer.responses[0].partitions[0].records)
+            it.fetch(at(len(served), last_epoch=0))
+            response = it.session.collect(limits, is_final=True)
+            assert response is not None
+            served += records_of(response.responses[0].partitions[0].records)
             it.clock.now_ms += 250
         assert is_throttled == (len(served) < 8)
         # The delayed records arrive in the end.
         it.clock.now_ms += 60_000
-        it.take(at(len(served), last_epoch=0))
-        answer = it.session.collect(limits, is_final=True)
-        assert answer is not None
-        served += records_of(answer.responses[0].partitions[0].records)
+        it.fetch(at(len(served), last_epoch=0))
+        response = it.session.collect(limits, is_final=True)
+        assert response is not None
+        served += records_of(response.responses[0].partitions[0].records)
         assert len(served) == 8
         await it.close()
 

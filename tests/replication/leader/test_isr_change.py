@@ -20,7 +20,7 @@ from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import BrokerRecord, PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.partition_change import PartitionUpdate
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures
@@ -31,7 +31,8 @@ from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr import LeaderView
 from millstream.replication.leader.isr_change import IsrChanges
 from millstream.replication.leader.leadership import Leadership
-from millstream.replication.partition import Counters, Latency, Partition
+from millstream.replication.partition import Partition
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.stats import ReplicationStats
 
 RECORD = PartitionRecord(replicas=(1, 2, 3), leader=1, leader_epoch=0, isr=(1,))
@@ -176,7 +177,7 @@ def test_a_follower_with_another_broker_epoch_does_not_join(tmp_path: Path) -> N
 def test_a_proposal_is_retried_after_a_store_failure(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
-            it.store.failures = [(StoreError("unavailable"), False)] * 2
+            it.store.failures = [(MetadataStoreError("unavailable"), False)] * 2
             it.fetch(2)
             await it.until_isr(1, 2)
             assert len(it.store.attempts) == 3
@@ -188,9 +189,9 @@ def test_a_proposal_is_retried_after_a_store_failure(tmp_path: Path) -> None:
 def test_a_change_whose_response_was_lost_counts_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
-            heard: list[PartitionRecord] = []
-            it.store.on_change = heard.append
-            it.store.failures = [(StoreError("the response was lost"), True)]
+            changes: list[PartitionRecord] = []
+            it.store.on_change = changes.append
+            it.store.failures = [(MetadataStoreError("the response was lost"), True)]
             it.append()
             it.fetch(2)
             await it.until_isr(1, 2)
@@ -200,7 +201,7 @@ def test_a_change_whose_response_was_lost_counts_at_once(tmp_path: Path) -> None
             assert it.partition.high_watermark == 1
             await until(lambda: len(it.store.attempts) > 2, "retries that fail")
             assert it.store.record.partition_epoch == 1
-            it.partition.apply_state(heard[0], it.partition.high_watermark)
+            it.partition.apply_state(changes[0], it.partition.high_watermark)
             assert it.partition.leadership is not None
             assert it.partition.leadership.proposal is None
 
@@ -267,7 +268,7 @@ def test_a_member_that_lost_committed_records_leaves_at_once(tmp_path: Path) -> 
 def test_a_deposed_leader_proposes_no_more(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with scene(tmp_path) as it:
-            it.store.failures = [(StoreError("unavailable"), False)] * 1000
+            it.store.failures = [(MetadataStoreError("unavailable"), False)] * 1000
             it.fetch(2)
             await until(lambda: it.store.attempts, "an attempt")
             it.store.put(msgspec.structs.replace(RECORD, leader=3, leader_epoch=1, isr=(3,)))

@@ -109,8 +109,8 @@ class LeaderAndStore(RuleBasedStateMachine):
         self.move()
 
     @precondition(lambda self: self.under_way)
-    @rule(data=st.data(), is_told=st.booleans(), is_repeated=st.booleans())
-    def deliver(self, data: st.DataObject, is_told: bool, is_repeated: bool) -> None:
+    @rule(data=st.data(), is_delivered=st.booleans(), is_repeated=st.booleans())
+    def deliver(self, data: st.DataObject, is_delivered: bool, is_repeated: bool) -> None:
         number = data.draw(st.integers(0, len(self.under_way) - 1))
         proposal = self.under_way[number]
         if not is_repeated:
@@ -118,7 +118,7 @@ class LeaderAndStore(RuleBasedStateMachine):
         if proposal.record.partition_epoch != self.stored.partition_epoch:
             return
         if any(self.registered[f] != epoch for f, epoch in proposal.joining.items()):
-            if is_told:
+            if is_delivered:
                 self.leadership.withdraw(proposal)
                 self.move()
             return
@@ -146,7 +146,7 @@ class LeaderAndStore(RuleBasedStateMachine):
     # Invariants
 
     @invariant()
-    def whoever_could_be_elected_has_what_is_committed(self) -> None:
+    def every_electable_replica_has_all_committed_records(self) -> None:
         for member in self.stored.isr:
             if member != LEADER:
                 assert self.disks[member] >= self.high_watermark
@@ -265,8 +265,8 @@ def test_replicas_follow_the_assignment() -> None:
     smaller = msgspec.structs.replace(RECORD, replicas=(1, 2), isr=(1, 2), partition_epoch=1)
     leadership.update(smaller, 0.0)
     assert leadership.committed_offset(5) == 5
-    stranger = FollowerFetch(3, 100, 5, 0, 0.0)
-    assert not leadership.fetched(stranger, view(leadership, 5, 5))
+    unassigned = FollowerFetch(3, 100, 5, 0, 0.0)
+    assert not leadership.fetched(unassigned, view(leadership, 5, 5))
 
 
 def looks(**fields: object) -> LeaderView:

@@ -27,7 +27,7 @@ def batch(sequence: int, producer_id: int = 1, epoch: int = 0, count: int = 1) -
     )
 
 
-def told(rejected: RejectedProducers, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
+def check(rejected: RejectedProducers, header: BatchHeader, *, is_known: bool = True) -> ErrorCode:
     try:
         rejected.check(header, is_known=is_known)
     except BrokerError as error:
@@ -39,22 +39,22 @@ def told(rejected: RejectedProducers, header: BatchHeader, *, is_known: bool = T
 def test_later_batches_get_the_same_error(code: ErrorCode) -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), code)
-    assert [told(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
+    assert [check(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)] == [code] * 4
 
 
 def test_a_client_that_does_not_retry_gets_an_out_of_order_error() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
-    codes = [told(rejected, batch(sequence)) for sequence in range(6, 12)]
+    codes = [check(rejected, batch(sequence)) for sequence in range(6, 12)]
     assert codes[4:] == [OUT_OF_ORDER] * 2
 
 
 def test_each_retry_of_the_rejected_batch_resets_the_count() -> None:
     rejected = RejectedProducers()
     for _ in range(3):
-        assert told(rejected, batch(5)) == ErrorCode.NONE
+        assert check(rejected, batch(5)) == ErrorCode.NONE
         rejected.reject(batch(5), FULL)
-        codes = [told(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)]
+        codes = [check(rejected, batch(sequence)) for sequence in (6, 7, 8, 9)]
         assert codes == [FULL] * 4
 
 
@@ -63,14 +63,14 @@ def test_the_lowest_rejected_sequence_must_be_appended_first() -> None:
     rejected.reject(batch(5), FULL)
     rejected.reject(batch(6), FULL)
     rejected.reject(batch(3), FULL)
-    assert [told(rejected, batch(sequence)) for sequence in (3, 5, 6)] == [0, FULL, FULL]
+    assert [check(rejected, batch(sequence)) for sequence in (3, 5, 6)] == [0, FULL, FULL]
 
 
 def test_the_rejected_batch_may_be_split() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5, count=4), FULL)
     rejected.appended(batch(5, count=2))
-    assert told(rejected, batch(7, count=2)) == ErrorCode.NONE
+    assert check(rejected, batch(7, count=2)) == ErrorCode.NONE
     assert len(rejected) == 0
 
 
@@ -78,31 +78,31 @@ def test_the_duplicate_of_an_earlier_batch_changes_nothing() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     rejected.appended(batch(3, count=2))
-    assert told(rejected, batch(6)) == FULL
+    assert check(rejected, batch(6)) == FULL
 
 
 def test_sequences_wrap_around() -> None:
     last = 2**31 - 1
     rejected = RejectedProducers()
     rejected.reject(batch(last), FULL)
-    assert told(rejected, batch(0)) == FULL
-    assert told(rejected, batch(last)) == ErrorCode.NONE
-    assert told(rejected, batch(last - 1)) == ErrorCode.NONE
+    assert check(rejected, batch(0)) == FULL
+    assert check(rejected, batch(last)) == ErrorCode.NONE
+    assert check(rejected, batch(last - 1)) == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_EPOCH])
 def test_no_batch_overtakes_one_that_the_coordinator_did_not_admit(code: ErrorCode) -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), code, by_coordinator=True)
-    assert told(rejected, batch(6)) == OUT_OF_ORDER
+    assert check(rejected, batch(6)) == OUT_OF_ORDER
     rejected.ended(1)
-    assert told(rejected, batch(6)) == ErrorCode.NONE
+    assert check(rejected, batch(6)) == ErrorCode.NONE
 
 
 def test_a_new_producer_epoch_resets_the_state() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
-    assert told(rejected, batch(6, epoch=1)) == ErrorCode.NONE
+    assert check(rejected, batch(6, epoch=1)) == ErrorCode.NONE
     assert len(rejected) == 0
 
 
@@ -111,7 +111,7 @@ def test_in_a_new_leader_epoch_only_a_gap_is_rejected() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     rejected.begin_epoch()
-    assert told(rejected, batch(9)) == ErrorCode.NONE
+    assert check(rejected, batch(9)) == ErrorCode.NONE
     gap = BrokerError(OUT_OF_ORDER, "6 after 4")
     codes = [rejected.client_error(batch(6), gap).code for _ in range(6)]
     assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4 + [OUT_OF_ORDER] * 2
@@ -122,8 +122,8 @@ def test_in_a_new_leader_epoch_no_batch_of_an_unknown_producer_overtakes() -> No
     rejected.reject(batch(0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     rejected.begin_epoch()
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert told(rejected, batch(1), is_known=False) == code
-    assert told(rejected, batch(0), is_known=False) == ErrorCode.NONE
+    assert check(rejected, batch(1), is_known=False) == code
+    assert check(rejected, batch(0), is_known=False) == ErrorCode.NONE
 
 
 def test_a_rejection_in_a_new_leader_epoch_counts() -> None:
@@ -131,7 +131,7 @@ def test_a_rejection_in_a_new_leader_epoch_counts() -> None:
     rejected.reject(batch(5), FULL)
     rejected.begin_epoch()
     rejected.reject(batch(8), ErrorCode.NOT_ENOUGH_REPLICAS)
-    assert told(rejected, batch(9)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert check(rejected, batch(9)) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 @pytest.mark.parametrize("code", [OUT_OF_ORDER, ErrorCode.INVALID_RECORD])
@@ -147,20 +147,20 @@ def test_an_old_epoch_changes_nothing() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(0, epoch=1), FULL)
     rejected.reject(batch(7), FULL)
-    assert told(rejected, batch(1, epoch=1)) == FULL
+    assert check(rejected, batch(1, epoch=1)) == FULL
 
 
 def test_a_batch_that_is_rejected_for_good_does_not_block_later_batches() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
     rejected.reject(batch(5), ErrorCode.MESSAGE_TOO_LARGE)
-    assert told(rejected, batch(6)) == ErrorCode.NONE
+    assert check(rejected, batch(6)) == ErrorCode.NONE
 
 
 def test_other_producers_are_not_blocked() -> None:
     rejected = RejectedProducers()
     rejected.reject(batch(5), FULL)
-    assert told(rejected, batch(6, producer_id=2)) == ErrorCode.NONE
+    assert check(rejected, batch(6, producer_id=2)) == ErrorCode.NONE
 
 
 def test_producers_without_an_id_are_not_tracked() -> None:
@@ -174,5 +174,5 @@ def test_the_number_of_tracked_producers_is_bounded() -> None:
     for producer_id in range(5000):
         rejected.reject(batch(5, producer_id), FULL)
     assert len(rejected) == 1000
-    assert told(rejected, batch(6, 4999)) == FULL
-    assert told(rejected, batch(6, 0)) == ErrorCode.NONE
+    assert check(rejected, batch(6, 4999)) == FULL
+    assert check(rejected, batch(6, 0)) == ErrorCode.NONE

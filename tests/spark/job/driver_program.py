@@ -25,17 +25,17 @@ _SETTINGS = {"archive": job.ArchiveOptions, "replay": job.ReplayOptions}
 
 
 def main() -> None:
-    told = json.loads(sys.argv[1])
+    order = json.loads(sys.argv[1])
 
     def die(step: Step) -> None:
-        if step.what == told["at"]:
+        if step.what == order["at"]:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    options = dict(told["options"])
-    if told["job"] in _SETTINGS:
-        options["settings"] = _SETTINGS[told["job"]](**told["settings"])
+    options = dict(order["options"])
+    if order["job"] in _SETTINGS:
+        options["settings"] = _SETTINGS[order["job"]](**order["settings"])
     spark = spark_session("killed", master="local[2]", config=_CONFIG)
-    getattr(job, told["job"])(*told["arguments"], progress=die, spark=spark, **options)
+    getattr(job, order["job"])(*order["arguments"], progress=die, spark=spark, **options)
 
 
 if __name__ == "__main__":

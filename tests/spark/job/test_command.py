@@ -46,8 +46,12 @@ def test_reports(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path)
     command = ("archive", topic_name, "--to", tmp_path / "a", "--available-now", "--json")
     dry = job(*command, "--dry-run")
     assert dry.exit_code == 0, dry.output
-    told = json.loads(dry.stdout)
-    assert (told["dry_run"], told["offsets"], told["partitions"][0]["to_offset"]) == (True, 20, 20)
+    report = json.loads(dry.stdout)
+    assert (report["dry_run"], report["offsets"], report["partitions"][0]["to_offset"]) == (
+        True,
+        20,
+        20,
+    )
     assert not (tmp_path / "a").exists()
     done = job(*command)
     assert done.exit_code == 0, done.output

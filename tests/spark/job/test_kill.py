@@ -40,11 +40,11 @@ _DRIVER = Path(__file__).parent / "driver_program.py"
 _WAIT_S_MAX = 600
 
 
-def _die(told: dict[str, Any], output: Path) -> None:
+def _die(order: dict[str, Any], output: Path) -> None:
     """Run a job that kills itself."""
     with output.open("a") as file:
         code = subprocess.run(
-            [sys.executable, str(_DRIVER), json.dumps(told)],
+            [sys.executable, str(_DRIVER), json.dumps(order)],
             stdout=file,
             stderr=file,
             timeout=_WAIT_S_MAX,
@@ -114,7 +114,7 @@ def setup(
 def test_drivers_killed_at_each_step(
     spark: SparkSession, setup: JobSetup, tmp_path: Path, at: str
 ) -> None:
-    told: dict[str, Any] = {
+    order: dict[str, Any] = {
         "archive": {
             "arguments": [[setup.topic], str(setup.folder)],
             "settings": {"available_now": True, "batch_records_max": 600},
@@ -131,8 +131,8 @@ def test_drivers_killed_at_each_step(
             "options": {"state": str(setup.folder)},
         },
     }[setup.function]
-    told["options"]["bootstrap_servers"] = setup.servers
-    _die(told | {"job": setup.function, "at": at}, tmp_path / "output")
+    order["options"]["bootstrap_servers"] = setup.servers
+    _die(order | {"job": setup.function, "at": at}, tmp_path / "output")
     _finish(spark, setup)
     _compare(spark, setup)
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.offset_coverage import (
     OffsetCoverage,
     OffsetGap,

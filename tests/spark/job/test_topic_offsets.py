@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.job_error import Failure, JobError
 from millstream.spark.job.offset_coverage import OffsetCoverage, OffsetSpan
 from millstream.spark.job.run import Run
@@ -41,6 +41,6 @@ def test_offsets_of_topics(broker: LocalBroker, topic_name: str) -> None:
         bootstrap_servers="127.0.0.1:1",
         properties={"default.api.timeout.ms": "200"},
     )
-    with pytest.raises(JobError, match=r"no answer from 127\.0\.0\.1:1") as caught:
+    with pytest.raises(JobError, match=r"no response from 127\.0\.0\.1:1") as caught:
         fetch_topic_offsets(away, [topic_name])
     assert caught.value.kind is Failure.NO_CONNECTION

@@ -236,7 +236,7 @@ def test_unacknowledged_batches_are_sent_again(
     """The connection is lost, or the broker returns an error, with several requests in flight."""
     receive, failed = BrokerConnection.receive, []
 
-    def answer(link: BrokerConnection, response: type[Any], **options: Any) -> Any:
+    def response(link: BrokerConnection, response: type[Any], **options: Any) -> Any:
         found = receive(link, response, **options)
         if response is ProduceResponse and not failed:
             failed.append(link)
@@ -248,7 +248,7 @@ def test_unacknowledged_batches_are_sent_again(
                     row.error_code = ErrorCode.NOT_ENOUGH_REPLICAS
         return found
 
-    monkeypatch.setattr(BrokerConnection, "receive", answer)
+    monkeypatch.setattr(BrokerConnection, "receive", response)
     query.commit(0, query.prepared(values("a", 700)))
     assert failed
     assert query.output() == Counter(values("a", 700))

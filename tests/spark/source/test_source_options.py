@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.protocol.connection_setting import Address, Login
 from millstream.spark.error import OptionError, SettingError
 from millstream.spark.kafka_option import kafka_properties, pop_connection

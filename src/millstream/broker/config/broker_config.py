@@ -43,10 +43,10 @@ from millstream.broker.config.topic_default import (
 from millstream.env.disk import Disk
 from millstream.model.config import TopicConfig
 from millstream.model.definition import (
+    ConfigScope,
     ConfigSource,
     ConfigType,
     Definition,
-    Scope,
     definitions_of,
     setting,
 )
@@ -196,7 +196,7 @@ def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:
         definition = definitions.get(name)
         if definition is None:
             raise ConfigError(f"{origin}: {name}: there is no such setting")
-        if definition.scope is Scope.READ_ONLY:
+        if definition.scope is ConfigScope.READ_ONLY:
             raise ConfigError(f"{origin}: {name}: cannot be changed while the broker runs")
     return {name: Given(text, f"{origin}: {name}") for name, text in overrides.items()}
 

@@ -58,7 +58,7 @@ def describe(
 
 
 async def alter(name: str, edit: Edit, context: Context, *, validate_only: bool) -> None:
-    """Alter a subscription, for all brokers. Raises BrokerError or StoreError."""
+    """Alter a subscription, for all brokers. Raises BrokerError or MetadataStoreError."""
     check_name(name)
 
     def checked(present: Configs) -> Configs:

@@ -19,7 +19,7 @@ from millstream.broker.context import Context
 from millstream.controller import decommission
 from millstream.metadata.cluster_record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.min_isr import default_min_isr
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from millstream.metadata.topic_change import Edit, find_topic
 from millstream.model.config import definitions as topic_definitions
 from millstream.model.definition import ConfigSource, Definition
@@ -143,7 +143,7 @@ async def alter(
             await client_metrics_resource.alter(name, edit, context, validate_only=validate_only)
         else:
             raise unknown_type(resource_type)
-    except StoreError as error:
+    except MetadataStoreError as error:
         raise BrokerError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
 

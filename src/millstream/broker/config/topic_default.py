@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from millstream.model.config import TopicConfig, definitions
-from millstream.model.definition import ConfigType, Definition, Scope
+from millstream.model.definition import ConfigScope, ConfigType, Definition
 
 
 def synonym_definitions() -> dict[str, Definition]:
@@ -29,7 +29,7 @@ def synonym_definitions() -> dict[str, Definition]:
                 default=default if factor == 1 or default is None else default // factor,
                 doc=f"Default of {topic_definition.name}: {topic_definition.doc}",
                 synonyms=(),
-                scope=Scope.READ_ONLY if position else Scope.CLUSTER_WIDE,
+                scope=ConfigScope.READ_ONLY if position else ConfigScope.CLUSTER_WIDE,
             )
     return found
 

@@ -38,8 +38,8 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
         response.error_code = ErrorCode.INVALID_REQUEST
         return response
     elif context.version >= _SOFTWARE_SINCE:
-        context.peer.software_name = request.client_software_name
-        context.peer.software_version = request.client_software_version
+        context.client.software_name = request.client_software_name
+        context.client.software_version = request.client_software_version
     response.api_keys = [
         ApiVersionsResponse.Api(
             api_key=api.key, min_version=api.listed_from, max_version=api.version_max

@@ -43,7 +43,7 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
     except TimeoutError:
         pass  # Each row gets its result below.
     for row, partition, offset in waiting:
-        _tell(row, partition, offset)
+        _set_result(row, partition, offset)
     return response
 
 
@@ -77,7 +77,7 @@ async def _trimmed(partition: Partition, offset: int) -> None:
     await done
 
 
-def _tell(row: _Row, partition: Partition, offset: int) -> None:
+def _set_result(row: _Row, partition: Partition, offset: int) -> None:
     if not partition.is_leader:
         row.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return

@@ -18,7 +18,7 @@ from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.cluster_record import Configs
 from millstream.metadata.topic_change import find_topic
-from millstream.model.definition import ConfigSource, Definition, Scope
+from millstream.model.definition import ConfigScope, ConfigSource, Definition
 from millstream.model.error import BrokerError
 from millstream.model.topic import validate_topic_name
 from millstream.wire.messages.describe_configs import (
@@ -104,7 +104,7 @@ def _config(
     config = _Result.Config(
         name=definition.name,
         value=text,
-        read_only=is_broker and definition.scope is Scope.READ_ONLY,
+        read_only=is_broker and definition.scope is ConfigScope.READ_ONLY,
         config_source=description.source,
         config_type=definition.shown_kind or definition.kind,
         documentation=definition.doc if request.include_documentation else None,

@@ -36,7 +36,7 @@ def handle(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Reply[InitResult] | Coroutine[Any, Any, InitProducerIdResponse]:
     if request.transactional_id is None:
-        return _give_id(context)
+        return _assign_id(context)
     try:
         expected = _expected(request)
         epoch = None if expected is None else expected.epoch
@@ -59,7 +59,7 @@ def handle(
 API: Final = ApiEntry(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 6), handle=handle)
 
 
-async def _give_id(context: Context) -> InitProducerIdResponse:
+async def _assign_id(context: Context) -> InitProducerIdResponse:
     try:
         producer_id = await context.services.producer_ids.next()
     except BrokerError as error:

@@ -2,7 +2,8 @@
 
 The response is sent when the group's next generation is complete, or at once if there is nothing to
 wait for. From version 4 a new member first gets an id (MEMBER_ID_REQUIRED). From version 5 members
-may be static. From version 9 a static leader that rejoins is told to skip the assignment.
+may be static. From version 9 the response to a static leader that rejoins says whether it skips the
+assignment.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
 from millstream.model.error import BrokerError
 from millstream.model.sentinel import NO_TIMESTAMP
-from millstream.transactions.state import Transaction, TransactionState
+from millstream.transactions.state import TransactionMetadata, TransactionState
 from millstream.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -52,7 +52,7 @@ API: Final = ApiEntry(
 
 
 def _is_wanted(
-    transaction: Transaction, request: ListTransactionsRequest, context: Context
+    transaction: TransactionMetadata, request: ListTransactionsRequest, context: Context
 ) -> bool:
     if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False

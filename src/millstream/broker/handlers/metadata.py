@@ -159,8 +159,8 @@ def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
 
 def _describe(topic: TopicRecord, context: Context) -> _Topic:
     alive = context.services.catalog.image.brokers
-    # A client that is told of a dead leader retries only after its own timeouts. Told that there is
-    # no leader, it asks again at once.
+    # A client that receives a dead leader retries only after its own timeouts. One that receives
+    # no leader requests the metadata again at once.
     not_leading = (NO_LEADER, *context.services.replicator.lost_leaders())
     return _Topic(
         name=topic.name,

@@ -13,7 +13,7 @@ from typing import Final
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.controller.unregistration import unregister
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
@@ -26,7 +26,7 @@ async def handle(request: UnregisterBrokerRequest, context: Context) -> Unregist
         await unregister(context.services.catalog, request.broker_id)
     except BrokerError as error:
         return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
-    except StoreError as error:
+    except MetadataStoreError as error:
         return UnregisterBrokerResponse(
             error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=str(error)
         )

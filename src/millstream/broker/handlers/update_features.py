@@ -18,7 +18,7 @@ from millstream.broker import feature
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.feature_change import alter_features
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.feature import FeatureUpdate, UpgradeType, updated
 from millstream.wire.messages.update_features import (
@@ -47,7 +47,7 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
             await alter_features(services.catalog, decide)
     except BrokerError as error:
         return UpdateFeaturesResponse(error_code=error.code, error_message=error.message)
-    except StoreError as error:
+    except MetadataStoreError as error:
         return UpdateFeaturesResponse(
             error_code=ErrorCode.FEATURE_UPDATE_FAILED, error_message=str(error)
         )

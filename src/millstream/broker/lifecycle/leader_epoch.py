@@ -14,7 +14,8 @@ import msgspec
 
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
-from millstream.metadata.partition_change import PartitionUpdate, replace_partition
+from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.partition_change import alter_partition
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 
@@ -41,17 +42,15 @@ async def raise_leader_epochs(node_id: int, directory: LogDirectory, catalog: Ca
 
 
 async def _raise_leader_epoch(node_id: int, catalog: Catalog, name: str, number: int) -> None:
-    """Retry until the epoch is raised, or until the controller has elected another leader."""
-    while (topic := catalog.image.topic(name)) is not None:
-        state = topic.partitions[number]
-        if state.leader != node_id:
-            return
-        raised = msgspec.structs.replace(state, leader_epoch=state.leader_epoch + 1)
-        try:
-            update = PartitionUpdate(topic.topic_id, number, raised, state.partition_epoch)
-            await replace_partition(catalog, update)
-        except BrokerError as error:
-            if error.code is not ErrorCode.INVALID_UPDATE_VERSION:
-                raise
-        else:
-            return
+    """Raise one epoch, unless another broker leads the partition or the topic is deleted by now."""
+
+    def decide(record: PartitionRecord) -> PartitionRecord | None:
+        if record.leader != node_id:
+            return None
+        return msgspec.structs.replace(record, leader_epoch=record.leader_epoch + 1)
+
+    try:
+        await alter_partition(catalog, name, number, decide)
+    except BrokerError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise

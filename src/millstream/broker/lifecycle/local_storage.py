@@ -24,7 +24,7 @@ from millstream.log.upkeep import LogUpkeep
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.image import ClusterImage, difference
 from millstream.metadata.registration import until_gone
-from millstream.replication.partition import Counters, Latency
+from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.replicas import Replicas
 
 _logger = logging.getLogger(__name__)

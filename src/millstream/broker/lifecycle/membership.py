@@ -23,7 +23,7 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.registration import Registration, expel
-from millstream.metadata.store.port import MetadataStore, StoreError
+from millstream.metadata.store.port import MetadataStore, MetadataStoreError
 
 _logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Membership:
                 if len(self._catalog.image.brokers) > 1:
                     await self.registration.announce_leaving()
                 count = await departure.hand_over(self._catalog, self._record.node_id)
-        except (StoreError, TimeoutError) as error:
+        except (MetadataStoreError, TimeoutError) as error:
             _logger.warning("leadership was not handed over before the shutdown: %s", error)
         else:
             if count:
@@ -145,5 +145,5 @@ class Membership:
     async def _expel(self, broker: BrokerRecord) -> None:
         try:
             await expel(self._catalog, self._store, broker)
-        except StoreError as error:
+        except MetadataStoreError as error:
             _logger.warning("broker %d stays until its lease expires: %s", broker.node_id, error)

@@ -28,8 +28,8 @@ METADATA_FILE: Final = "metadata.db"
 async def open_store(config: BrokerConfig, environment: Environment) -> MetadataStore:
     """Return the store that the settings name.
 
-    Raise StoreError, or ConfigError for a bad file that the settings name, with a sentence for the
-    operator."""
+    Raises MetadataStoreError, or ConfigError for a bad file that the settings name. Both have a
+    sentence for the operator."""
     clock = environment.clock
     if config.cluster.metadata_store == EMBEDDED_STORE:
         return await SqliteStore.open(config.log.data_dir / METADATA_FILE, clock)

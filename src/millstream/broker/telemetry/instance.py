@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from millstream.broker.context import Peer
+from millstream.broker.context import ConnectedClient
 from millstream.broker.telemetry.subscription import PushPlan
 from millstream.model.error import ErrorCode
 
@@ -35,20 +35,20 @@ class ClientInstance:
         "_has_subscribed",
         "_pushed_at",
         "_requested_at",
+        "client",
         "expires_at",
         "is_terminated",
         "last_error",
-        "peer",
         "plan",
         "version",
     )
 
-    def __init__(self, plan: PushPlan, version: int, peer: Peer) -> None:
+    def __init__(self, plan: PushPlan, version: int, client: ConnectedClient) -> None:
         self.plan = plan
         #: The version of all subscriptions that `plan` was computed from.
         self.version = version
         #: The connection of the last request.
-        self.peer = peer
+        self.client = client
         self.is_terminated = False
         self.last_error = ErrorCode.NONE
         self.expires_at = 0.0
@@ -62,9 +62,9 @@ class ClientInstance:
     def interval_s(self) -> float:
         return self.plan.interval_ms / 1000
 
-    def touch(self, now: float, peer: Peer) -> None:
+    def touch(self, now: float, client: ConnectedClient) -> None:
         """Record a request of the client, which postpones its expiry."""
-        self.peer = peer
+        self.client = client
         self.expires_at = now + max(EXPIRY_S_MIN, _EXPIRY_INTERVALS * self.interval_s)
 
     def accept_get(self, now: float) -> bool:
@@ -124,10 +124,10 @@ class ClientInstances:
         del self._instances[evicted]
         return evicted
 
-    def remove(self, instance_id: bytes, peer: Peer) -> bool:
+    def remove(self, instance_id: bytes, client: ConnectedClient) -> bool:
         """Remove the instance unless another connection has used it since."""
         found = self._instances.get(instance_id)
-        if found is None or found.peer is not peer:
+        if found is None or found.client is not client:
             return False
         del self._instances[instance_id]
         return True

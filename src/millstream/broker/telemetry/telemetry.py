@@ -4,7 +4,7 @@ The subscriptions come from the metadata. Requests of clients are decided synchr
 reading of a payload yields to the loop, one payload at a time, and at most `PUSHES_PENDING_MAX`
 pushes are pending.
 
-Clients are told to push cumulative sums, as Prometheus counts: then a lost push loses nothing.
+Responses request cumulative sums, as Prometheus counts: then a lost push loses nothing.
 Deltas are accepted too, and summed up here.
 
 A client's series stay for a minute after its last push or its disconnection, so that a scrape sees
@@ -21,7 +21,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final
 
-from millstream.broker.context import Context, Peer
+from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.metrics.label_budget import is_showable
 from millstream.broker.telemetry.instance import EXPIRY_S_MIN, ClientInstance, ClientInstances
 from millstream.broker.telemetry.otlp import OtlpError, read_metrics
@@ -142,10 +142,10 @@ class Telemetry:
             payload, CompressionType(request.compression_type), instance_id, collected
         )
 
-    def disconnect(self, peer: Peer) -> None:
+    def disconnect(self, client: ConnectedClient) -> None:
         """Forget the client instance of a connection that has closed."""
-        instance_id = peer.client_instance_id
-        if instance_id is not None and self._instances.remove(instance_id, peer):
+        instance_id = client.client_instance_id
+        if instance_id is not None and self._instances.remove(instance_id, client):
             self.series.expire_by(_text(instance_id), self._clock.monotonic() + EXPIRY_S_MIN)
 
     def _check_push(self, request: PushTelemetryRequest, instance: ClientInstance) -> None:
@@ -203,17 +203,17 @@ class Telemetry:
 
     def _instance(self, instance_id: bytes, context: Context) -> ClientInstance:
         """Return the instance with its current plan. Another broker may have assigned the id."""
-        peer = context.peer
+        client = context.client
         instance = self._instances.use(instance_id)
         if instance is None or instance.version < self._version:
             attributes = _attributes(instance_id, context)
             plan = push_plan(self._subscriptions.values(), attributes, instance_id)
-            instance = ClientInstance(plan, self._version, peer)
+            instance = ClientInstance(plan, self._version, client)
             evicted = self._instances.put(instance_id, instance)
             if evicted is not None:
                 self.series.remove(_text(evicted))
-        instance.touch(self._clock.monotonic(), peer)
-        peer.client_instance_id = instance_id
+        instance.touch(self._clock.monotonic(), client)
+        client.client_instance_id = instance_id
         return instance
 
     def _new_id(self) -> bytes:
@@ -246,14 +246,14 @@ def _text(instance_id: bytes) -> str:
 
 
 def _attributes(instance_id: bytes, context: Context) -> dict[str, str | None]:
-    peer = context.peer
+    client = context.client
     return {
         "client_instance_id": _text(instance_id),
         "client_id": context.client_id,
-        "client_software_name": peer.software_name,
-        "client_software_version": peer.software_version,
-        "client_source_address": peer.address,
-        "client_source_port": str(peer.port),
+        "client_software_name": client.software_name,
+        "client_software_version": client.software_version,
+        "client_source_address": client.address,
+        "client_source_port": str(client.port),
     }
 
 
@@ -261,8 +261,8 @@ def _client_labels(instance_id: bytes, context: Context) -> dict[str, str]:
     """Return the labels of all series of a client; empty where a text is not safe as a label."""
     texts = {
         "client_id": context.client_id,
-        "client_software_name": context.peer.software_name,
-        "client_software_version": context.peer.software_version,
+        "client_software_name": context.client.software_name,
+        "client_software_version": context.client.software_version,
     }
     labels = {name: text if text and is_showable(text) else "" for name, text in texts.items()}
     return labels | {"client_instance_id": _text(instance_id)}

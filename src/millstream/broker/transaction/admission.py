@@ -157,7 +157,7 @@ class Admission:
         coordinator.flush(transactional_id)
 
     def _has_time(self) -> bool:
-        """Return whether to go on waiting for the end of the previous transaction."""
+        """Return whether to keep waiting for the end of the previous transaction."""
         now = asyncio.get_running_loop().time()
         if self._wait_until is None:
             self._wait_until = now + _ENDING_S_MAX

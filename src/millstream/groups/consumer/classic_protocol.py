@@ -8,8 +8,8 @@ again. That is so when a newer epoch is reachable, when the member must revoke p
 partitions that it waits for were released.
 
 Timers: ("session", member id) with the member's own session timeout; ("join", member id) starts
-when the member is told to join again; ("sync", member id) starts with the response to JoinGroup.
-The last two run for the member's rebalance timeout and remove the member.
+with the first response that asks the member to rejoin; ("sync", member id) starts with the response
+to JoinGroup. The last two run for the member's rebalance timeout and remove the member.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class ClassicProtocol:
                 return False
 
     def _await_rejoin(self, now_ms: int, member: ConsumerMember, effects: Effects) -> None:
-        """Start the join timer when the member is first told to join again."""
+        """Start the join timer when a response first asks the member to rejoin."""
         awaiting = self._membership.awaiting_rejoin
         if member.member_id not in awaiting:
             awaiting.add(member.member_id)

@@ -188,7 +188,7 @@ def downgrade(
     members = [_classic_member(each, topics) for each in group.state.members.values()]
     stored = StoredGeneration(
         protocol_type=CONSUMER_PROTOCOL_TYPE,
-        # Members that are up to date stay in this generation, and are told to rebalance.
+        # Members that are up to date stay in this generation, and get REBALANCE_IN_PROGRESS.
         generation=max(each.current.epoch for each in group.state.members.values()),
         protocol_name=select_protocol(members),
         leader=members[0].member_id,

@@ -29,7 +29,7 @@ _BALANCING_ROUNDS_MAX: Final = 16
 _IMPROVEMENTS_MAX: Final = 500
 #: Members visited while searching for chains: well under a second.
 _CHAIN_STEPS_MAX: Final = 1_000_000
-_NOBODY: Final = -1
+_NO_MEMBER: Final = -1
 
 #: Partition first, so that sorting spreads each topic's partitions over its members.
 _Partition = tuple[int, TopicId]
@@ -129,7 +129,7 @@ class _Balancer:
             for topic_id in sorted(topics):
                 self._subscribers.setdefault(topic_id, []).append(number)
         self._owners = {
-            topic_id: [_NOBODY] * partition_counts[topic_id] for topic_id in self._subscribers
+            topic_id: [_NO_MEMBER] * partition_counts[topic_id] for topic_id in self._subscribers
         }
         self._loads = [0] * len(self._order)
         #: Per member and topic: the partitions that the member has now.
@@ -166,13 +166,13 @@ class _Balancer:
         for topic_id in sorted(member.previous.keys() & member.topics):
             owners = self._owners[topic_id]
             for partition in member.previous[topic_id]:
-                if partition < len(owners) and owners[partition] == _NOBODY:
+                if partition < len(owners) and owners[partition] == _NO_MEMBER:
                     self._assign(topic_id, partition, number)
 
     def _assign(self, topic_id: TopicId, partition: int, number: int) -> None:
         owners = self._owners[topic_id]
         before = owners[partition]
-        if before != _NOBODY:
+        if before != _NO_MEMBER:
             self._held[before][topic_id].discard(partition)
             self._loads[before] -= 1
         owners[partition] = number
@@ -184,7 +184,7 @@ class _Balancer:
         least = [(self._loads[number], number) for number in self._subscribers[topic_id]]
         heapify(least)
         for partition, owner in enumerate(self._owners[topic_id]):
-            if owner == _NOBODY:
+            if owner == _NO_MEMBER:
                 load, number = least[0]
                 heapreplace(least, (load + 1, number))
                 self._assign(topic_id, partition, number)
@@ -196,9 +196,9 @@ class _Balancer:
         has_moved = False
         while True:
             holders = [each for each in subscribers if self._held[each].get(topic_id)]
-            giver = max(holders, key=loads.__getitem__, default=_NOBODY)
+            giver = max(holders, key=loads.__getitem__, default=_NO_MEMBER)
             taker = min(subscribers, key=loads.__getitem__)
-            if giver == _NOBODY or loads[giver] - loads[taker] < 2:
+            if giver == _NO_MEMBER or loads[giver] - loads[taker] < 2:
                 return has_moved
             _, partition = self._cheapest(topic_id, giver, taker)
             self._assign(topic_id, partition, taker)
@@ -208,7 +208,7 @@ class _Balancer:
         """Return the lowest cost, in moves, to move a partition of the topic from `giver` to
         `taker`, and the partition."""
         previous_owners = self._previous[topic_id]
-        best = (2, _NOBODY)
+        best = (2, _NO_MEMBER)
         for partition in self._held[giver][topic_id]:
             previous_owner = previous_owners[partition]
             cost = -1 if previous_owner == taker else 1 if previous_owner == giver else 0
@@ -277,7 +277,7 @@ class _Balancer:
             owners = self._owners[topic_id]
             for partition, previous_owner in enumerate(previous_owners):
                 if (
-                    previous_owner != _NOBODY
+                    previous_owner != _NO_MEMBER
                     and self._loads[owners[partition]] > self._loads[previous_owner]
                 ):
                     self._assign(topic_id, partition, previous_owner)
@@ -295,7 +295,7 @@ class _Balancer:
             ):
                 if previous_owner != owner:
                     gained[owner].add((topic_id, partition))
-                    if previous_owner != _NOBODY:
+                    if previous_owner != _NO_MEMBER:
                         moved.append((topic_id, partition))
         has_moved = False
         for topic_id, partition in moved:
@@ -369,17 +369,17 @@ def _negative_cycle(
 ) -> list[tuple[int, int]]:
     """Return the edges of a cycle with a negative sum, by Bellman-Ford; none if there is none."""
     distances = [0] * node_count
-    parents = [_NOBODY] * node_count
+    parents = [_NO_MEMBER] * node_count
     priced = [(start, end, price) for (start, end), (price, _) in edges.items()]
-    changed = _NOBODY
+    changed = _NO_MEMBER
     for _ in range(node_count):
-        changed = _NOBODY
+        changed = _NO_MEMBER
         for start, end, price in priced:
             if distances[start] + price < distances[end]:
                 distances[end] = distances[start] + price
                 parents[end] = start
                 changed = end
-        if changed == _NOBODY:
+        if changed == _NO_MEMBER:
             return []
     for _ in range(node_count):
         # After this many steps back the node is on the cycle, not only reachable from it.

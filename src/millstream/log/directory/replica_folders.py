@@ -1,7 +1,7 @@
 """The file that lists the log folders of a data directory, so that a missing one is noticed.
 
 A log's folder is created by its first append. Without this file, a folder that was deleted cannot
-be told from one that was never created. File `replica-folders`, one line for each change:
+be distinguished from one that was never created. File `replica-folders`, one line for each change:
 
     + <topic>-<partition> <topic id>             the folder exists, durably
     + <topic>-<partition> <topic id> <boot id>   the folder was created since the machine booted

@@ -22,17 +22,17 @@ from millstream.metadata.store.port import (
     CompactedError,
     Condition,
     Delete,
-    Event,
-    Events,
     KeyValue,
     LeaseExpiredError,
     LeaseId,
-    Outcome,
+    MetadataStoreError,
     Put,
-    Range,
+    RangeResult,
     StoreClosedError,
-    StoreError,
+    TransactResult,
     ValueIs,
+    WatchEvent,
+    WatchEvents,
 )
 
 CHANGES_MAX: Final = 20_000
@@ -47,7 +47,7 @@ class Link(Protocol):
         """Called before a call reaches the store; UnavailableError prevents it."""
         ...
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         """Called when the store has finished a call, or has changes for a watch.
 
         UncertainError loses the response of a call that changed something."""
@@ -62,7 +62,7 @@ class DirectLink:
     async def request(self) -> None:
         await asyncio.sleep(0)
 
-    async def answer(self, changed: bool) -> None:
+    async def respond(self, changed: bool) -> None:
         await asyncio.sleep(0)
 
 
@@ -92,7 +92,7 @@ class MemoryStore:
         self.revision = 0
         self._keys: dict[str, KeyValue] = {}
         #: One list of changes for each revision after `_compacted`.
-        self._history: deque[list[Event]] = deque()
+        self._history: deque[list[WatchEvent]] = deque()
         self._history_max = history_max
         self._compacted = 0
         #: Watchers that wait for the next revision.
@@ -110,26 +110,26 @@ class MemoryStore:
         self._expire()
         return self._keys.get(key)
 
-    def range(self, prefix: str) -> Range:
+    def range(self, prefix: str) -> RangeResult:
         self._expire()
         found = [item for key, item in self._keys.items() if key.startswith(prefix)]
-        return Range(self.revision, sorted(found))
+        return RangeResult(self.revision, sorted(found))
 
-    def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+    def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> TransactResult:
         self._expire()
         if len(changes) > self.changes_max:
-            raise StoreError(
+            raise MetadataStoreError(
                 f"a transaction may hold {self.changes_max} changes, this one has {len(changes)}"
             )
         for change in changes:
             if isinstance(change, Put) and change.lease and change.lease not in self._ttls:
                 raise LeaseExpiredError(change.lease)
         if not all(map(self._holds, compares)):
-            return Outcome(False, self.revision)
+            return TransactResult(False, self.revision)
         self._apply([change for change in changes if self._has_effect(change)])
-        return Outcome(True, self.revision)
+        return TransactResult(True, self.revision)
 
-    def events(self, prefix: str, from_revision: int) -> Events:
+    def events(self, prefix: str, from_revision: int) -> WatchEvents:
         """Return all changes from this revision on."""
         self._expire()
         if from_revision <= self._compacted:
@@ -141,7 +141,7 @@ class MemoryStore:
             for event in self._history[index]
             if event.key.startswith(prefix)
         ]
-        return Events(self.revision, found)
+        return WatchEvents(self.revision, found)
 
     async def reached(self, revision: int) -> None:
         """Return when the store is at this revision, or its leases must be checked."""
@@ -162,7 +162,7 @@ class MemoryStore:
         self._ttls[lease] = ttl_s
         self._lease_keys[lease] = {}
         self._prolong(lease)
-        asyncio.get_running_loop().call_later(ttl_s, self._look_at, lease)
+        asyncio.get_running_loop().call_later(ttl_s, self._expire_when_due, lease)
         return lease
 
     def keep_alive(self, lease: LeaseId) -> None:
@@ -183,13 +183,13 @@ class MemoryStore:
     def _prolong(self, lease: LeaseId) -> None:
         self._deadlines[lease] = self._clock.monotonic() + self._ttls[lease]
 
-    def _look_at(self, lease: LeaseId) -> None:
+    def _expire_when_due(self, lease: LeaseId) -> None:
         """End the lease if it has expired; check again later if it was renewed."""
         self._expire()
         deadline = self._deadlines.get(lease)
         if deadline is not None:
             remaining = max(deadline - self._clock.monotonic(), 0.001)
-            asyncio.get_running_loop().call_later(remaining, self._look_at, lease)
+            asyncio.get_running_loop().call_later(remaining, self._expire_when_due, lease)
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
@@ -225,7 +225,9 @@ class MemoryStore:
                 del self._keys[change.key]
         self._history.append(
             [
-                Event(change.key, change.value if isinstance(change, Put) else None, self.revision)
+                WatchEvent(
+                    change.key, change.value if isinstance(change, Put) else None, self.revision
+                )
                 for change in changes
             ]
         )
@@ -252,28 +254,30 @@ class MemoryConnection:
     async def get(self, key: str) -> KeyValue | None:
         await self._request()
         found = self._store.get(key)
-        await self._link.answer(changed=False)
+        await self._link.respond(changed=False)
         return found
 
-    async def range(self, prefix: str) -> Range:
+    async def range(self, prefix: str) -> RangeResult:
         await self._request()
         found = self._store.range(prefix)
-        await self._link.answer(changed=False)
+        await self._link.respond(changed=False)
         return found
 
-    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
+    ) -> TransactResult:
         await self._request()
         before = self._store.revision
         outcome = self._store.transact(compares, changes)
-        await self._link.answer(changed=self._store.revision != before)
+        await self._link.respond(changed=self._store.revision != before)
         return outcome
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[WatchEvents, None]:
         while True:
             self._check_open()
             found = self._store.events(prefix, from_revision)
             if found.events:
-                await self._link.answer(changed=False)
+                await self._link.respond(changed=False)
                 self._check_open()
                 yield found
             from_revision = max(from_revision, found.revision + 1)
@@ -282,18 +286,18 @@ class MemoryConnection:
     async def grant(self, ttl_ms: int) -> LeaseId:
         await self._request()
         lease = self._store.grant(ttl_ms / 1000)
-        await self._link.answer(changed=False)
+        await self._link.respond(changed=False)
         return lease
 
     async def keep_alive(self, lease: LeaseId) -> None:
         await self._request()
         self._store.keep_alive(lease)
-        await self._link.answer(changed=False)
+        await self._link.respond(changed=False)
 
     async def revoke(self, lease: LeaseId) -> None:
         await self._request()
         self._store.revoke(lease)
-        await self._link.answer(changed=False)
+        await self._link.respond(changed=False)
 
     async def close(self) -> None:
         """Close the connection. Its watches end with StoreClosedError; the data stay."""

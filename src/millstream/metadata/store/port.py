@@ -25,23 +25,23 @@ from typing import NamedTuple, Protocol, TypeAlias
 LeaseId: TypeAlias = int
 
 
-class StoreError(Exception):
+class MetadataStoreError(Exception):
     """A call of the store failed; the message says why."""
 
 
-class UnavailableError(StoreError):
+class UnavailableError(MetadataStoreError):
     """The store is unreachable, and nothing was changed. A retry may succeed."""
 
 
-class UncertainError(StoreError):
+class UncertainError(MetadataStoreError):
     """The connection to the store was lost during a transaction, which may be stored or not."""
 
 
-class StoreClosedError(StoreError):
+class StoreClosedError(MetadataStoreError):
     """The store was closed before or during the call."""
 
 
-class LeaseExpiredError(StoreError):
+class LeaseExpiredError(MetadataStoreError):
     """The lease has expired, and its keys are deleted."""
 
     def __init__(self, lease: LeaseId) -> None:
@@ -49,7 +49,7 @@ class LeaseExpiredError(StoreError):
         self.lease = lease
 
 
-class CompactedError(StoreError):
+class CompactedError(MetadataStoreError):
     """The changes from the requested revision on are no longer kept."""
 
     def __init__(self, wanted: int, oldest: int) -> None:
@@ -67,7 +67,7 @@ class KeyValue(NamedTuple):
     revision: int
 
 
-class Range(NamedTuple):
+class RangeResult(NamedTuple):
     #: The store's revision of `items`.
     revision: int
     #: In order of the keys.
@@ -107,27 +107,27 @@ class Delete(NamedTuple):
 Change: TypeAlias = Put | Delete
 
 
-class Outcome(NamedTuple):
+class TransactResult(NamedTuple):
     #: Whether every condition held. If not, nothing was changed.
     succeeded: bool
     #: The transaction's revision; if it changed nothing, the store's revision.
     revision: int
 
 
-class Event(NamedTuple):
+class WatchEvent(NamedTuple):
     key: str
     #: None if the key was deleted.
     value: bytes | None
     revision: int
 
 
-class Events(NamedTuple):
-    """All changes up to `revision` since the previous `Events`, in order.
+class WatchEvents(NamedTuple):
+    """All changes up to `revision` since the previous `WatchEvents`, in order.
 
     `events` may be empty: then nothing has changed up to `revision`."""
 
     revision: int
-    events: list[Event]
+    events: list[WatchEvent]
 
 
 class MetadataStore(Protocol):
@@ -138,13 +138,15 @@ class MetadataStore(Protocol):
 
     async def get(self, key: str) -> KeyValue | None: ...
 
-    async def range(self, prefix: str) -> Range: ...
+    async def range(self, prefix: str) -> RangeResult: ...
 
-    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
+    ) -> TransactResult:
         """Store all of `changes` if all of `compares` hold. A key may be changed only once."""
         ...
 
-    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+    def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[WatchEvents, None]:
         """Yield changes of keys with this prefix from a revision on, without an end."""
         ...
 

@@ -28,14 +28,14 @@ from millstream.env.clock import Clock
 from millstream.metadata.store.port import (
     Change,
     Condition,
-    Events,
     KeyValue,
     LeaseExpiredError,
     LeaseId,
-    Outcome,
-    Range,
+    MetadataStoreError,
+    RangeResult,
     StoreClosedError,
-    StoreError,
+    TransactResult,
+    WatchEvents,
 )
 from millstream.metadata.store.sqlite_file import SqliteFile
 
@@ -83,7 +83,7 @@ class SqliteStore:
         #: Set by `close`, or when the thread dies. No job is accepted from then on.
         self._closing = False
         #: Done when the thread has ended, with the error for open and later calls.
-        self._ended: asyncio.Future[StoreError] = self._loop.create_future()
+        self._ended: asyncio.Future[MetadataStoreError] = self._loop.create_future()
         self._pending: set[asyncio.Future[Any]] = set()
         #: The newest revision that the loop knows to be durable.
         self._revision = 0
@@ -95,7 +95,7 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path, clock: Clock, *, history_max: int = HISTORY_MAX) -> SqliteStore:
-        """Open or create the file; StoreError if it cannot be used."""
+        """Open or create the file; MetadataStoreError if it cannot be used."""
         store = cls(clock)
         opened: asyncio.Future[int] = store._loop.create_future()
         threading.Thread(
@@ -111,18 +111,20 @@ class SqliteStore:
     async def get(self, key: str) -> KeyValue | None:
         return await self._call(lambda file: file.get(key))
 
-    async def range(self, prefix: str) -> Range:
+    async def range(self, prefix: str) -> RangeResult:
         return await self._call(lambda file: file.range(prefix))
 
-    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
+    ) -> TransactResult:
         if len(changes) > CHANGES_MAX:
-            raise StoreError(
+            raise MetadataStoreError(
                 f"a transaction may hold {CHANGES_MAX} changes, this one has {len(changes)}"
             )
         weight = max(1, len(changes))
         return await self._call(lambda file: self._transact(file, compares, changes), weight)
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[WatchEvents, None]:
         while True:
             await self._reached(from_revision)
             read = partial(SqliteFile.events, prefix=prefix, from_revision=from_revision)
@@ -151,7 +153,9 @@ class SqliteStore:
 
     # On the loop
 
-    async def _call(self, run: Callable[[SqliteFile], _T | StoreError], weight: int = 0) -> _T:
+    async def _call(
+        self, run: Callable[[SqliteFile], _T | MetadataStoreError], weight: int = 0
+    ) -> _T:
         async with self._slots:
             self._check_open()
             future: asyncio.Future[_T] = self._loop.create_future()
@@ -178,7 +182,7 @@ class SqliteStore:
         if self._closing:
             raise StoreClosedError("the metadata store is closed")
 
-    def _end(self, reason: StoreError) -> None:
+    def _end(self, reason: MetadataStoreError) -> None:
         self._closing = True
         self._ended.set_result(reason)
         self._deliver(self._revision, [(future, reason) for future in self._pending])
@@ -189,14 +193,14 @@ class SqliteStore:
             if not waiter.done():
                 waiter.set_result(None)
 
-    def _deliver(self, revision: int, answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-        for future, answer in answers:
+    def _deliver(self, revision: int, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        for future, result in results:
             if future.done():  # The caller was cancelled.
                 continue
-            if isinstance(answer, Exception):
-                future.set_exception(answer)
+            if isinstance(result, Exception):
+                future.set_exception(result)
             else:
-                future.set_result(answer)
+                future.set_result(result)
         if revision != self._revision:
             self._revision = revision
             self._wake()
@@ -221,7 +225,9 @@ class SqliteStore:
             file = SqliteFile(path, history_max)
             _raise_failure(self._commit(file, [SqliteFile.delete_all_leased]))
         except Exception as error:  # noqa: BLE001  `open` raises it.
-            self._post(0, [(opened, error if isinstance(error, StoreError) else _failure(error))])
+            self._post(
+                0, [(opened, error if isinstance(error, MetadataStoreError) else _failure(error))]
+            )
             return
         self._post(file.revision, [(opened, file.revision)])
         try:
@@ -237,7 +243,7 @@ class SqliteStore:
         writes: deque[_Job] = deque()
         running = True
         while running or writes:
-            reads, running = self._take(writes, wait=running and not writes)
+            reads, running = self._receive_jobs(writes, wait=running and not writes)
             # Delete expired leases first, so that no read returns their keys.
             self._expire(file)
             if reads:
@@ -245,11 +251,11 @@ class SqliteStore:
                 self._post(file.revision, found)
             if writes:
                 group = _next_group(writes)
-                answers = self._commit(file, [job.run for job in group])
+                results = self._commit(file, [job.run for job in group])
                 futures = [job.future for job in group]
-                self._post(file.revision, list(zip(futures, answers, strict=True)))
+                self._post(file.revision, list(zip(futures, results, strict=True)))
 
-    def _take(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
+    def _receive_jobs(self, writes: deque[_Job], wait: bool) -> tuple[list[_Job], bool]:
         """Return the pending reads, and queue the writes. False once the store is closing."""
         reads: list[_Job] = []
         try:
@@ -265,7 +271,7 @@ class SqliteStore:
         """Run a group in one durable transaction. If it fails, each call gets the error."""
         try:
             file.begin()
-            answers = [run(file) for run in runs]
+            results = [run(file) for run in runs]
             file.commit()
         except Exception as error:  # noqa: BLE001  Handed to every caller of the group.
             try:
@@ -273,10 +279,10 @@ class SqliteStore:
             except Exception as second:  # noqa: BLE001  The first error is the cause.
                 error.add_note(f"and the rollback failed: {second}")
             return [_failure(error) for _ in runs]
-        return answers
+        return results
 
-    def _post(self, revision: int, answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
-        self._call_loop(self._deliver, revision, answers)
+    def _post(self, revision: int, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
+        self._call_loop(self._deliver, revision, results)
 
     def _call_loop(self, function: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -287,7 +293,7 @@ class SqliteStore:
 
     def _transact(
         self, file: SqliteFile, compares: Sequence[Condition], changes: Sequence[Change]
-    ) -> Outcome | LeaseExpiredError:
+    ) -> TransactResult | LeaseExpiredError:
         # Returned and not raised: the other calls of the group are not affected.
         for change in changes:
             lease = getattr(change, "lease", None)
@@ -316,7 +322,7 @@ class SqliteStore:
         if ended:
             try:
                 self._end_leases(file, ended)
-            except StoreError:
+            except MetadataStoreError:
                 _logger.exception("the keys of expired leases can't be deleted; retrying later")
             self._post(file.revision, [])
 
@@ -330,7 +336,7 @@ class SqliteStore:
 def _attempt(job: _Job, file: SqliteFile) -> Any:
     try:
         return job.run(file)
-    except StoreError as error:
+    except MetadataStoreError as error:
         return error
     except Exception as error:  # noqa: BLE001  Handed to the caller.
         return _failure(error)
@@ -345,13 +351,13 @@ def _next_group(writes: deque[_Job]) -> list[_Job]:
     return group
 
 
-def _failure(error: Exception) -> StoreError:
-    failure = StoreError(f"the metadata store failed: {error}")
+def _failure(error: Exception) -> MetadataStoreError:
+    failure = MetadataStoreError(f"the metadata store failed: {error}")
     failure.__cause__ = error
     return failure
 
 
-def _raise_failure(answers: list[Any]) -> None:
-    for answer in answers:
-        if isinstance(answer, Exception):
-            raise answer
+def _raise_failure(results: list[Any]) -> None:
+    for result in results:
+        if isinstance(result, Exception):
+            raise result

@@ -24,15 +24,15 @@ from millstream.metadata.store.port import (
     CompactedError,
     Condition,
     Delete,
-    Event,
-    Events,
     KeyValue,
     LeaseId,
-    Outcome,
+    MetadataStoreError,
     Put,
-    Range,
-    StoreError,
+    RangeResult,
+    TransactResult,
     ValueIs,
+    WatchEvent,
+    WatchEvents,
 )
 
 FORMAT: Final = 1
@@ -67,8 +67,8 @@ class SqliteFile:
             self._load_counters()
         except sqlite3.Error as error:
             self._connection.close()
-            raise StoreError(f"cannot use {path} as metadata store: {error}") from error
-        except StoreError:
+            raise MetadataStoreError(f"cannot use {path} as metadata store: {error}") from error
+        except MetadataStoreError:
             self._connection.close()
             raise
 
@@ -86,7 +86,9 @@ class SqliteFile:
                 execute(statement)
             execute(f"PRAGMA user_version = {FORMAT}")
         elif found != FORMAT:
-            raise StoreError(f"{path} has format {found}; this version reads format {FORMAT}")
+            raise MetadataStoreError(
+                f"{path} has format {found}; this version reads format {FORMAT}"
+            )
         execute("COMMIT")
 
     def _load_counters(self) -> None:
@@ -122,20 +124,20 @@ class SqliteFile:
         ).fetchone()
         return None if row is None else KeyValue._make(row)
 
-    def range(self, prefix: str) -> Range:
+    def range(self, prefix: str) -> RangeResult:
         rows = self._connection.execute(
             "SELECT key, value, revision FROM kv WHERE key >= ? AND key < ? ORDER BY key",
             (prefix, _after_prefix(prefix)),
         )
-        return Range(self.revision, list(map(KeyValue._make, rows)))
+        return RangeResult(self.revision, list(map(KeyValue._make, rows)))
 
-    def transact(self, compares: Iterable[Condition], changes: Sequence[Change]) -> Outcome:
+    def transact(self, compares: Iterable[Condition], changes: Sequence[Change]) -> TransactResult:
         """Run a transaction. Called between `begin` and `commit`."""
         if not all(map(self._holds, compares)):
-            return Outcome(False, self.revision)
+            return TransactResult(False, self.revision)
         if changes:
             self._apply(changes)
-        return Outcome(True, self.revision)
+        return TransactResult(True, self.revision)
 
     def delete_leased(self, leases: Iterable[LeaseId]) -> None:
         """Delete the keys of these leases, as one transaction."""
@@ -150,7 +152,7 @@ class SqliteFile:
         rows = self._connection.execute("SELECT key FROM kv WHERE lease IS NOT NULL")
         self.transact((), [Delete(key) for (key,) in rows])
 
-    def events(self, prefix: str, from_revision: int) -> Events:
+    def events(self, prefix: str, from_revision: int) -> WatchEvents:
         """Return changes from `from_revision` on; only the first ones if there are many."""
         if from_revision <= self._compacted:
             raise CompactedError(from_revision, self._compacted + 1)
@@ -159,13 +161,15 @@ class SqliteFile:
             " ORDER BY revision, position",
             (from_revision, prefix, _after_prefix(prefix)),
         )
-        events: list[Event] = []
-        for revision, group in groupby(map(Event._make, rows), key=lambda event: event.revision):
+        events: list[WatchEvent] = []
+        for revision, group in groupby(
+            map(WatchEvent._make, rows), key=lambda event: event.revision
+        ):
             events.extend(group)
             if len(events) >= _EVENTS_PER_READ:
                 rows.close()
-                return Events(revision, events)
-        return Events(self.revision, events)
+                return WatchEvents(revision, events)
+        return WatchEvents(self.revision, events)
 
     def _holds(self, compare: Condition) -> bool:
         found = self.get(compare.key)

@@ -109,12 +109,12 @@ class _Call(NamedTuple):
     """A request in progress."""
 
     number: int
-    answer: asyncio.Future[FetchResponse]
+    response: asyncio.Future[FetchResponse]
     #: Monotonic time.
     deadline: float
 
 
-class Fetcher:
+class ReplicaFetcher:
     """Runs from `start` to `cancel`."""
 
     __slots__ = (
@@ -261,11 +261,11 @@ class Fetcher:
             if not calls or self._may_send_another(len(calls)):
                 calls.append(self._send(peer))
             call = calls[0]
-            if not call.answer.done():
+            if not call.response.done():
                 await self._wait(call)
-            if call.answer.done():
+            if call.response.done():
                 calls.popleft()
-                await self._apply(call.number, call.answer.result())
+                await self._apply(call.number, call.response.result())
 
     def _may_send_another(self, under_way: int) -> bool:
         session = self._session

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from millstream.metadata.cluster_record import Endpoint
 from millstream.metadata.image import ClusterImage, ImageDelta, TopicRecord, difference
 from millstream.model.failure import CallbackKind
-from millstream.replication.follower.fetcher import Fetcher, FetcherContext
+from millstream.replication.follower.fetcher import FetcherContext, ReplicaFetcher
 from millstream.replication.follower.leader_session import Key
 from millstream.replication.partition import Partition
 
@@ -43,11 +43,11 @@ class FetcherPool:
         #: The listener for connections between brokers.
         self._listener = listener_name
         self._image = ClusterImage()
-        self._fetchers: dict[_Slot, Fetcher] = {}
+        self._fetchers: dict[_Slot, ReplicaFetcher] = {}
         #: The fetcher of each partition.
         self._assigned: dict[Key, _Slot] = {}
         #: Fetchers that are being stopped.
-        self._stopping: dict[Fetcher, None] = {}
+        self._stopping: dict[ReplicaFetcher, None] = {}
 
     def start(self, image: ClusterImage) -> None:
         """Assign all partitions. Called when this broker is registered."""
@@ -162,10 +162,10 @@ class FetcherPool:
         broker = self._image.brokers.get(broker_id)
         return broker.endpoint(self._listener) if broker is not None else None
 
-    def _fetcher(self, slot: _Slot, endpoint: Endpoint) -> Fetcher:
+    def _fetcher(self, slot: _Slot, endpoint: Endpoint) -> ReplicaFetcher:
         fetcher = self._fetchers.get(slot)
         if fetcher is None:
-            fetcher = self._fetchers[slot] = Fetcher(self._context, *slot, endpoint)
+            fetcher = self._fetchers[slot] = ReplicaFetcher(self._context, *slot, endpoint)
             fetcher.start()
         return fetcher
 

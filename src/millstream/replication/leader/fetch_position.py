@@ -5,7 +5,7 @@ Pure. The leader handles a position in this order, because each step relies on t
 1. `check_follower`: this broker leads in the follower's leader epoch, and the follower is a
    replica. Otherwise the position says nothing about this leader's log.
 2. `divergence.follower_divergence`: the follower's log is a prefix of this log. If it diverges, the
-   follower is told where, and its position is not used.
+   response says where, and the follower's position is not used.
 3. `isr_change` records the position: the follower has every record below it, and the high
    watermark may advance.
 4. `read`: records from the position on, committed or not.

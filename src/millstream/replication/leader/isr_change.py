@@ -27,7 +27,7 @@ from millstream.env.supervisor import SupervisedTask, Supervisor
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.metadata.partition_change import PartitionUpdate
-from millstream.metadata.store.port import StoreError
+from millstream.metadata.store.port import MetadataStoreError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.leader.follower_state import FollowerFetch
 from millstream.replication.leader.isr import LeaderView
@@ -181,7 +181,7 @@ class IsrChanges:
     def _review(self, partition: Partition) -> None:
         try:
             self._review_leadership(partition)
-        except Exception as error:  # noqa: BLE001  # reported; other partitions go on
+        except Exception as error:  # noqa: BLE001  # reported; the loop continues
             self._supervisor.report("isr-review", error, str(partition.topic_partition))
 
     def _review_leadership(self, partition: Partition) -> None:
@@ -234,7 +234,7 @@ class IsrChanges:
                         joining,
                     )
                 )
-        except (BrokerError, StoreError) as error:
+        except (BrokerError, MetadataStoreError) as error:
             _logger.debug(
                 "ISR of %s not changed from %s to %s: %s", name, before, record.isr, error
             )

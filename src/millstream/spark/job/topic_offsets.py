@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import ClusterClient, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import ClusterClient
 from millstream.spark.error import Unavailable
 from millstream.spark.job.job_error import Failure, JobError
 from millstream.spark.job.offset_coverage import (
@@ -111,7 +112,7 @@ def open_cluster(run: Run) -> Iterator[ClusterClient]:
     except Unavailable as error:
         raise JobError(
             Failure.NO_CONNECTION,
-            f"no answer from {run.bootstrap_servers}: {error}. Is a broker running there?",
+            f"no response from {run.bootstrap_servers}: {error}. Is a broker running there?",
         ) from error
 
 

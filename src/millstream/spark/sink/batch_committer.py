@@ -160,14 +160,14 @@ def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
     )
     found: list[str] = []
 
-    def ask(address: Address) -> ListTransactionsResponse:
+    def attempt(address: Address) -> ListTransactionsResponse:
         response = cluster.connection(address).call(request, ListTransactionsResponse)
         if response.error_code:
             raise BrokerError(ErrorCode(response.error_code), "listing transactions")
         return response
 
     for address in _addresses(cluster):
-        response = cluster.attempt("list transactions", partial(ask, address))
+        response = cluster.attempt("list transactions", partial(attempt, address))
         found += [
             row.transactional_id
             for row in response.transaction_states
@@ -179,8 +179,8 @@ def _open_ids(cluster: ClusterClient, owner: str) -> list[str]:
 def _addresses(cluster: ClusterClient) -> list[Address]:
     """Return the addresses of all brokers."""
 
-    def ask() -> list[Address]:
+    def attempt() -> list[Address]:
         response = cluster.any_connection().call(MetadataRequest(topics=[]), MetadataResponse)
         return [Address(row.host, row.port) for row in response.brokers]
 
-    return cluster.attempt("find the brokers", ask)
+    return cluster.attempt("find the brokers", attempt)

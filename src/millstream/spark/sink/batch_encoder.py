@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import pyarrow.compute as pc
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.records.compression import CompressionType
 from millstream.records.crc import Buffer
-from millstream.records.encoded import EncodedBatch, Producer, RowEncoder
+from millstream.records.encoded import BatchProducer, EncodedBatch, RowEncoder
 from millstream.spark.arrow import number_column, record_columns
 from millstream.spark.error import OptionError
 from millstream.spark.sink.input_column import InputRows
@@ -45,7 +45,7 @@ class BatchEncoder:
         partition_count: Callable[[str], int],
     ) -> None:
         is_transactional = bool(producer.transactional_id)
-        self._producer = Producer(producer.producer_id, producer.epoch, is_transactional)
+        self._producer = BatchProducer(producer.producer_id, producer.epoch, is_transactional)
         self._codec = codec
         self._batch_bytes = batch_bytes
         self._partition_count = partition_count

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import GROUP, TRANSACTION, ClusterClient, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import GROUP, TRANSACTION, ClusterClient
 from millstream.records.batch import iterate_batches
 from millstream.records.builder import build_batch
 from millstream.records.crc import Buffer
@@ -107,7 +108,7 @@ class DecisionLog:
         # `claim` has ended earlier transactions, so no offset commit is pending.
         request = OffsetFetchRequest(group_id=self._name, topics=[wanted])
 
-        def ask() -> int:
+        def attempt() -> int:
             connection = self._cluster.coordinator_connection(self._name, GROUP)
             response = connection.call(request, OffsetFetchResponse, _OFFSET_FETCH_VERSION)
             _check(response.error_code, "asking for the last decision")
@@ -115,7 +116,7 @@ class DecisionLog:
             _check(row.error_code, "asking for the last decision")
             return int(row.committed_offset)
 
-        offset = self._cluster.attempt("find the last decision", ask)
+        offset = self._cluster.attempt("find the last decision", attempt)
         return None if offset < 0 else offset
 
     def _search(self) -> Decision | None:
@@ -159,14 +160,14 @@ class DecisionLog:
             topics=[FetchRequest.Topic(topic=topic, partitions=[partition])],
         )
 
-        def ask() -> FetchResponse.Topic.Partition:
+        def attempt() -> FetchResponse.Topic.Partition:
             connection = self._cluster.leader_connection(*self._place)
             response = connection.call(request, FetchResponse, _FETCH_VERSION)
             row: FetchResponse.Topic.Partition = response.responses[0].partitions[0]
             _check(row.error_code, f"reading {self._place}")
             return row
 
-        return self._cluster.attempt("read decisions", ask)
+        return self._cluster.attempt("read decisions", attempt)
 
     # The next decision
 

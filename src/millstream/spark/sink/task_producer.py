@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.topic import TopicPartition
 from millstream.protocol.broker_connection import BrokerConnection
-from millstream.protocol.cluster_client import RETRIABLE, ClusterClient, TopicPartition
+from millstream.protocol.cluster_client import RETRIABLE, ClusterClient
 from millstream.protocol.connection_setting import Address
 from millstream.records.crc import Buffer
 from millstream.spark.error import ConnectionLost, OptionError

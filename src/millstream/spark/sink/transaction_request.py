@@ -16,8 +16,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_PRODUCER_ID
+from millstream.model.topic import TopicPartition
 from millstream.protocol.broker_connection import BrokerConnection
-from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, ClusterClient, TopicPartition
+from millstream.protocol.cluster_client import RETRIABLE, TRANSACTION, ClusterClient
 from millstream.spark.error import ConnectionLost
 from millstream.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -76,24 +77,24 @@ def init_producer(
     if expected is not None:
         _, request.producer_id, request.producer_epoch = expected
 
-    def ask(connection: BrokerConnection) -> ProducerIdentity:
+    def attempt(connection: BrokerConnection) -> ProducerIdentity:
         response = connection.call(request, InitProducerIdResponse)
         _check(response.error_code, transactional_id)
         return ProducerIdentity(transactional_id, response.producer_id, response.producer_epoch)
 
-    return _ask(cluster, transactional_id, "start a transaction", ask)
+    return _call_coordinator(cluster, transactional_id, "start a transaction", attempt)
 
 
 def init_idempotent(cluster: ClusterClient) -> ProducerIdentity:
     """Initialize a producer without a transactional id."""
 
-    def ask() -> ProducerIdentity:
+    def attempt() -> ProducerIdentity:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1)
         response = cluster.any_connection().call(request, InitProducerIdResponse)
         _check(response.error_code, "")
         return ProducerIdentity("", response.producer_id, response.producer_epoch)
 
-    return cluster.attempt("get a producer id", ask)
+    return cluster.attempt("get a producer id", attempt)
 
 
 def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdentity | None:
@@ -111,7 +112,7 @@ def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdent
         keep_prepared_txn=True,
     )
 
-    def ask(connection: BrokerConnection) -> ProducerIdentity | None:
+    def attempt(connection: BrokerConnection) -> ProducerIdentity | None:
         if connection.version(InitProducerIdRequest) < _TWO_PHASE_VERSION:
             return None
         response = connection.call(request, InitProducerIdResponse)
@@ -123,13 +124,13 @@ def prepare(cluster: ClusterClient, producer: ProducerIdentity) -> ProducerIdent
             raise BrokerError(ErrorCode.INVALID_TXN_STATE, problem)
         return ProducerIdentity(transactional_id, response.producer_id, response.producer_epoch)
 
-    return _ask(cluster, transactional_id, "prepare a transaction", ask)
+    return _call_coordinator(cluster, transactional_id, "prepare a transaction", attempt)
 
 
 def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus | None:
     """Return the status of the id, or None if the id was never used."""
 
-    def ask(connection: BrokerConnection) -> TransactionStatus | None:
+    def attempt(connection: BrokerConnection) -> TransactionStatus | None:
         request = DescribeTransactionsRequest(transactional_ids=[transactional_id])
         (row,) = connection.call(request, DescribeTransactionsResponse).transaction_states
         if row.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
@@ -140,7 +141,7 @@ def describe(cluster: ClusterClient, transactional_id: str) -> TransactionStatus
         identity = ProducerIdentity(transactional_id, row.producer_id, row.producer_epoch)
         return TransactionStatus(identity, row.transaction_state == _ONGOING)
 
-    return _ask(cluster, transactional_id, "describe a transaction", ask)
+    return _call_coordinator(cluster, transactional_id, "describe a transaction", attempt)
 
 
 def add_partitions(
@@ -160,13 +161,13 @@ def add_partitions(
         ],
     )
 
-    def ask(connection: BrokerConnection) -> None:
+    def attempt(connection: BrokerConnection) -> None:
         response = connection.call(request, AddPartitionsToTxnResponse, _CLASSIC_ADD_VERSION)
         for topic in response.results_by_topic_v3_and_below:
             for row in topic.results_by_partition:
                 _check(row.partition_error_code, f"{topic.name}-{row.partition_index}")
 
-    _ask(cluster, transactional_id, "add partitions to a transaction", ask)
+    _call_coordinator(cluster, transactional_id, "add partitions to a transaction", attempt)
 
 
 class TransactionEnder:
@@ -223,7 +224,7 @@ class TransactionEnder:
         )
 
 
-def _ask(
+def _call_coordinator(
     cluster: ClusterClient,
     transactional_id: str,
     what: str,

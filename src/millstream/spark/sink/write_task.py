@@ -180,7 +180,7 @@ def _create_and_count(cluster: ClusterClient, topic: str) -> int:
         topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True
     )
 
-    def ask() -> int:
+    def attempt() -> int:
         (row,) = cluster.any_connection().call(asked, MetadataResponse).topics
         if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopic(
@@ -190,7 +190,7 @@ def _create_and_count(cluster: ClusterClient, topic: str) -> int:
             raise BrokerError(ErrorCode(row.error_code), f"topic {topic}")
         return len(row.partitions)
 
-    return cluster.attempt(f"find topic {topic}", ask)
+    return cluster.attempt(f"find topic {topic}", attempt)
 
 
 def _abort(cluster: ClusterClient, writer: ProducerIdentity) -> None:

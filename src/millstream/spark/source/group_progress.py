@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.cluster_client import GROUP, ClusterClient, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import GROUP, ClusterClient
 from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.spark.error import ProtocolError
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from millstream.model.topic import TopicPartition
 from millstream.protocol.client_property import ClientProperties
-from millstream.protocol.cluster_client import TopicPartition
 from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.spark.error import OptionError
 from millstream.spark.kafka_option import kafka_properties, pop_connection

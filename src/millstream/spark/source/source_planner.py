@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from millstream.protocol.cluster_client import ClusterClient, Topic, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import ClusterClient, TopicMetadata
 from millstream.spark.error import OptionError, UnknownTopic
 from millstream.spark.source.data_loss import DataLossPolicy
 from millstream.spark.source.offset_position import (
@@ -33,7 +34,7 @@ class SourcePlanner:
         self._options = options
         self._loss = DataLossPolicy(options.fail_on_data_loss)
 
-    def topics(self) -> list[Topic]:
+    def topics(self) -> list[TopicMetadata]:
         """Return the present topics of the query. Raises UnknownTopic if one does not exist."""
         found = self.found_topics()
         for name in self._names():
@@ -43,7 +44,7 @@ class SourcePlanner:
                 )
         return found
 
-    def found_topics(self) -> list[Topic]:
+    def found_topics(self) -> list[TopicMetadata]:
         """Return the topics of the query that exist."""
         pattern = self._options.subscription.pattern
         if pattern is None:
@@ -52,7 +53,7 @@ class SourcePlanner:
         found = self._cluster.topics(None)
         return [topic for topic in found if matches(topic.name) and not topic.is_internal]
 
-    def partitions(self, topics: Iterable[Topic]) -> set[TopicPartition]:
+    def partitions(self, topics: Iterable[TopicMetadata]) -> set[TopicPartition]:
         """Return the partitions to read. Raises OptionError if an assigned one does not exist."""
         there = {
             TopicPartition(topic.name, partition) for topic in topics for partition in topic.leaders

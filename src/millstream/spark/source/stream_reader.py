@@ -28,7 +28,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from millstream.protocol.cluster_client import ClusterClient, Topic, TopicPartition
+from millstream.model.topic import TopicPartition
+from millstream.protocol.cluster_client import ClusterClient, TopicMetadata
 from millstream.spark.error import ConciseErrors, SettingError
 from millstream.spark.source.data_loss import DataLossPolicy
 from millstream.spark.source.group_progress import GroupProgress
@@ -203,7 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topics = planner.found_topics() if may_be_missing else planner.topics()
         return planner.partitions(self._remember_ids(topics))
 
-    def _remember_ids(self, topics: list[Topic]) -> list[Topic]:
+    def _remember_ids(self, topics: list[TopicMetadata]) -> list[TopicMetadata]:
         """Remember the ids of topics, and report topics whose id has changed."""
         for topic in topics:
             known = self._topic_ids.setdefault(topic.name, topic.topic_id)

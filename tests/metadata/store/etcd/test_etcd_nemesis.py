@@ -18,7 +18,13 @@ from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
 from millstream.metadata.store.etcd.etcd_store import EtcdStore
-from millstream.metadata.store.port import Compare, Event, Put, UnavailableError, UncertainError
+from millstream.metadata.store.port import (
+    Compare,
+    Put,
+    UnavailableError,
+    UncertainError,
+    WatchEvent,
+)
 
 BROKERS = 3
 FAULTS = 25
@@ -34,9 +40,9 @@ class Broker:
         self.store = store
         self.random = random.Random(number)
         #: The acknowledged swaps, by the revision in the response.
-        self.answered: dict[int, tuple[str, bytes]] = {}
+        self.acknowledged: dict[int, tuple[str, bytes]] = {}
         self.uncertain = 0
-        self.told: list[Event] = []
+        self.watched: list[WatchEvent] = []
         self.is_done = False
 
     async def swap(self) -> None:
@@ -50,8 +56,8 @@ class Broker:
                 compare = Compare(key, found.revision if found else 0)
                 outcome = await self.store.transact([compare], [Put(key, value)])
                 if outcome.succeeded:
-                    assert outcome.revision not in self.answered
-                    self.answered[outcome.revision] = key, value
+                    assert outcome.revision not in self.acknowledged
+                    self.acknowledged[outcome.revision] = key, value
             except UncertainError:
                 self.uncertain += 1
             except UnavailableError:
@@ -61,7 +67,7 @@ class Broker:
     async def watch(self, start: int) -> None:
         async with aclosing(self.store.watch("", start)) as changes:
             async for events in changes:
-                self.told += events.events
+                self.watched += events.events
                 if any(event.key == LAST for event in events.events):
                     return
 
@@ -134,15 +140,15 @@ def test_members_are_killed_and_paused_at_random(tmp_path: Path) -> None:
 
     with EtcdCluster(tmp_path, size=3) as cluster:
         brokers = asyncio.run(main(cluster))
-    told = brokers[0].told
-    assert all(broker.told == told for broker in brokers)
-    revisions = [event.revision for event in told]
+    watched = brokers[0].watched
+    assert all(broker.watched == watched for broker in brokers)
+    revisions = [event.revision for event in watched]
     assert revisions == sorted(set(revisions))
-    by_revision = {event.revision: (event.key, event.value) for event in told}
+    by_revision = {event.revision: (event.key, event.value) for event in watched}
     for broker in brokers:
-        assert len(broker.answered) > FAULTS
-        for revision, swap in broker.answered.items():
+        assert len(broker.acknowledged) > FAULTS
+        for revision, swap in broker.acknowledged.items():
             assert by_revision[revision] == swap
-    answered = sum(len(broker.answered) for broker in brokers)
+    acknowledged = sum(len(broker.acknowledged) for broker in brokers)
     # Every event is an acknowledged swap or a swap with an uncertain outcome.
-    assert len(told) - 1 <= answered + sum(broker.uncertain for broker in brokers)
+    assert len(watched) - 1 <= acknowledged + sum(broker.uncertain for broker in brokers)

@@ -32,13 +32,13 @@ from millstream.metadata.store.port import (
     CompactedError,
     Compare,
     Delete,
-    Event,
-    Events,
     MetadataStore,
+    MetadataStoreError,
     Put,
-    StoreError,
     UnavailableError,
     UncertainError,
+    WatchEvent,
+    WatchEvents,
 )
 from millstream.model.config import TopicConfig
 
@@ -120,7 +120,7 @@ class TestContractWithAMemberDead(_Contract):
 # Faults
 
 
-async def follow(store: EtcdStore, start: int, seen: list[Events], last: str) -> None:
+async def watch_until(store: EtcdStore, start: int, seen: list[WatchEvents], last: str) -> None:
     """Append the events of a watch to `seen` until the key `last` changes."""
     async for events in store.watch("", start):
         seen.append(events)
@@ -130,17 +130,17 @@ async def follow(store: EtcdStore, start: int, seen: list[Events], last: str) ->
 
 async def count_up(store: EtcdStore, key: str, times: int) -> int:
     """Increment a counter by compare-and-swap; return the number of acknowledged swaps."""
-    answered = 0
-    while answered < times:
+    succeeded_count = 0
+    while succeeded_count < times:
         try:
             found = await store.get(key)
             number = int(found.value) if found else 0
             put = Put(key, str(number + 1).encode())
             outcome = await store.transact([Compare(key, found.revision if found else 0)], [put])
-            answered += outcome.succeeded
+            succeeded_count += outcome.succeeded
         except (UncertainError, UnavailableError):
             continue
-    return answered
+    return succeeded_count
 
 
 def test_the_leader_s_death_loses_no_change_and_repeats_none(etcd_of_three: EtcdCluster) -> None:
@@ -149,25 +149,25 @@ def test_the_leader_s_death_loses_no_change_and_repeats_none(etcd_of_three: Etcd
         async with opened(etcd_of_three, prefix) as one, opened(etcd_of_three, prefix) as other:
             lease = await one.grant(60_000)
             begun = await one.transact([], [Put("leased", b"", lease)])
-            seen: list[Events] = []
-            watching = asyncio.create_task(follow(one, begun.revision, seen, "end"))
+            seen: list[WatchEvents] = []
+            watching = asyncio.create_task(watch_until(one, begun.revision, seen, "end"))
             counting = [
                 asyncio.create_task(count_up(store, f"n{n}", 60))
                 for n, store in enumerate([one, other, one, other])
             ]
             await asyncio.wait(counting, timeout=0.2)
             await asyncio.to_thread(leader.kill)
-            answered = await asyncio.gather(*counting)
+            succeeded_count = await asyncio.gather(*counting)
             await other.transact([], [Put("end", b"")])
             await watching
             await one.keep_alive(lease)
             revisions = [events.revision for events in seen]
             assert revisions == sorted(set(revisions))
-            for n, count in enumerate(answered):
-                told = [e.value for events in seen for e in events.events if e.key == f"n{n}"]
+            for n, count in enumerate(succeeded_count):
+                values = [e.value for events in seen for e in events.events if e.key == f"n{n}"]
                 # Each number once and in order. Swaps without a response may be included.
-                assert told == [str(i).encode() for i in range(1, len(told) + 1)]
-                assert len(told) >= count
+                assert values == [str(i).encode() for i in range(1, len(values) + 1)]
+                assert len(values) >= count
 
     leader = etcd_of_three.leader()
     try:
@@ -187,17 +187,17 @@ def test_a_watch_moves_away_from_a_member_that_does_not_respond(
         prefix = next(_prefixes)
         async with opened(etcd_of_three, prefix, attempt_ms_max=2_000) as store:
             first = await store.transact([], [Put("a", b"1")])
-            events: list[Event] = []
+            events: list[WatchEvent] = []
             begun = asyncio.Event()
 
-            async def follow() -> None:
+            async def watch_until() -> None:
                 async for found in store.watch("", first.revision):
                     events.extend(found.events)
                     begun.set()
                     if len(events) >= 2:
                         return
 
-            watching = asyncio.create_task(follow())
+            watching = asyncio.create_task(watch_until())
             await begun.wait()
             # The member that serves the watch and gets the next calls.
             url = store._gateway._urls[store._gateway._current]
@@ -287,7 +287,7 @@ async def _until_done(store: EtcdStore, put: Put) -> int:
 def test_other_clusters_in_the_same_etcd_are_invisible_and_delay_nothing(etcd: EtcdCluster) -> None:
     async def main() -> None:
         prefix = next(_prefixes)
-        async with opened(etcd, prefix) as store, opened(etcd, next(_prefixes)) as stranger:
+        async with opened(etcd, prefix) as store, opened(etcd, next(_prefixes)) as foreign:
             await store.transact([], [Put("a", b"1")])
             catalog = await Catalog.open(
                 store,
@@ -296,7 +296,7 @@ def test_other_clusters_in_the_same_etcd_are_invisible_and_delay_nothing(etcd: E
                 topic_defaults=TopicConfig(),
             )
             for _ in range(3):
-                await stranger.transact([], [Put("a", b"2"), Put("topics/x", b"not for us")])
+                await foreign.transact([], [Put("a", b"2"), Put("topics/x", b"not for us")])
             failed = await store.transact([Compare("a", 0)], [Put("a", b"3")])
             assert failed.revision > catalog.image.revision
             async with asyncio.timeout(90):
@@ -342,7 +342,7 @@ def test_an_etcd_whose_revision_goes_back_is_rejected(etcd: EtcdCluster) -> None
         async with opened(etcd) as store:
             await store.transact([], [Put("a", b"1")])
             store._newest += 1000
-            with pytest.raises(StoreError, match="restored from a backup"):
+            with pytest.raises(MetadataStoreError, match="restored from a backup"):
                 await store.get("a")
 
     run(main)
@@ -350,10 +350,10 @@ def test_an_etcd_whose_revision_goes_back_is_rejected(etcd: EtcdCluster) -> None
 
 def test_members_of_different_clusters_are_rejected(etcd: EtcdCluster, tmp_path: Path) -> None:
     async def main() -> None:
-        with EtcdCluster(tmp_path) as stranger:
+        with EtcdCluster(tmp_path) as foreign:
             async with opened(etcd) as store:
-                store._gateway._urls = (stranger.members[0].url,)
-                with pytest.raises(StoreError, match="different clusters"):
+                store._gateway._urls = (foreign.members[0].url,)
+                with pytest.raises(MetadataStoreError, match="different clusters"):
                     await store.get("a")
 
     run(main)
@@ -361,8 +361,8 @@ def test_members_of_different_clusters_are_rejected(etcd: EtcdCluster, tmp_path:
 
 def post(url: str, path: str, body: dict[str, object]) -> None:
     request = urllib.request.Request(url + path, data=json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=30) as answer:
-        answer.read()
+    with urllib.request.urlopen(request, timeout=30) as response:
+        response.read()
 
 
 def test_a_login_is_renewed_when_it_expires(tmp_path: Path) -> None:
@@ -375,9 +375,9 @@ def test_a_login_is_renewed_when_it_expires(tmp_path: Path) -> None:
         post(url, "/v3/auth/enable", {})
 
         async def main() -> None:
-            with pytest.raises(StoreError, match=r"metadata\.etcd\.username"):
+            with pytest.raises(MetadataStoreError, match=r"metadata\.etcd\.username"):
                 await _open_once(cluster)
-            with pytest.raises(StoreError, match="the password is wrong"):
+            with pytest.raises(MetadataStoreError, match="the password is wrong"):
                 await _open_once(cluster, username="root", password="guess")
             async with opened(cluster, "p", username="root", password="secret") as store:
                 put = await store.transact([], [Put("a", b"1")])
@@ -416,7 +416,7 @@ def test_tls_with_certificates_on_both_sides(tmp_path: Path) -> None:
             await _open_once(cluster, call_ms_max=300, **own)
         with pytest.raises(UnavailableError):
             await _open_once(cluster, call_ms_max=300, ca_file=ca)
-        with pytest.raises(StoreError, match="files for TLS"):
+        with pytest.raises(MetadataStoreError, match="files for TLS"):
             await _open_once(cluster, ca_file=tmp_path / "missing.pem")
 
     try:

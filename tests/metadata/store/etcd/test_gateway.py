@@ -19,7 +19,7 @@ from millstream.env.clock import SystemClock
 from millstream.metadata.store.etcd import gateway_message as message
 from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address
 from millstream.metadata.store.etcd.gateway import EtcdError, EtcdGateway, check_version
-from millstream.metadata.store.port import StoreError, UnavailableError, UncertainError
+from millstream.metadata.store.port import MetadataStoreError, UnavailableError, UncertainError
 
 HEADER = {"cluster_id": "1", "revision": "7"}
 
@@ -31,7 +31,7 @@ class Member:
         self.port = free_port()
         self.version = "3.5.9"
         self.status = 200
-        self.answer: object = {"header": HEADER}
+        self.response: object = {"header": HEADER}
         self.hangs_up = False
         self.calls = 0
 
@@ -57,7 +57,7 @@ class Member:
         if self.hangs_up:
             assert request.transport is not None
             request.transport.abort()
-        return web.Response(status=self.status, text=json.dumps(self.answer))
+        return web.Response(status=self.status, text=json.dumps(self.response))
 
 
 def refuse(text: str, code: int = 14) -> dict[str, object]:
@@ -84,15 +84,15 @@ def run(scenario: Callable[[EtcdGateway, Member, Member], Awaitable[None]]) -> N
     asyncio.run(main())
 
 
-async def call(gateway: EtcdGateway, *, repeatable: bool = True) -> message.RangeAnswer:
-    return await gateway.call("/v3/kv/range", b"{}", message.RangeAnswer, repeatable=repeatable)
+async def call(gateway: EtcdGateway, *, repeatable: bool = True) -> message.RangeResponse:
+    return await gateway.call("/v3/kv/range", b"{}", message.RangeResponse, repeatable=repeatable)
 
 
 def test_a_call_that_was_not_accepted_goes_to_the_next_member() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
-        first.status, first.answer = 503, refuse("etcdserver: no leader")
-        answer = await call(gateway, repeatable=False)
-        assert answer.header.revision == 7
+        first.status, first.response = 503, refuse("etcdserver: no leader")
+        response = await call(gateway, repeatable=False)
+        assert response.header.revision == 7
         assert (first.calls, second.calls) == (1, 1)
         # The next call goes directly to the second member.
         await call(gateway, repeatable=False)
@@ -104,7 +104,7 @@ def test_a_call_that_was_not_accepted_goes_to_the_next_member() -> None:
 @pytest.mark.parametrize("text", ["etcdserver: request timed out", "etcdserver: leader changed"])
 def test_a_lost_call_is_retried_only_if_it_is_repeatable(text: str) -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
-        first.status, first.answer = 503, refuse(text)
+        first.status, first.response = 503, refuse(text)
         with pytest.raises(UncertainError, match=text):
             await call(gateway, repeatable=False)
         assert (first.calls, second.calls) == (1, 0)
@@ -126,7 +126,11 @@ def test_a_member_that_disconnects_leaves_a_transaction_uncertain() -> None:
 
 def test_a_malformed_response_leaves_a_transaction_uncertain() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
-        for first.status, first.answer in ((502, "no gateway"), (200, {"header": "?"}), (200, [])):
+        for first.status, first.response in (
+            (502, "no gateway"),
+            (200, {"header": "?"}),
+            (200, []),
+        ):
             gateway._current = 0
             with pytest.raises(UncertainError, match="malformed"):
                 await call(gateway, repeatable=False)
@@ -138,8 +142,8 @@ def test_a_malformed_response_leaves_a_transaction_uncertain() -> None:
 
 def test_an_etcd_without_gateway_is_reported() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
-        first.status, first.answer = 404, "404 page not found"
-        with pytest.raises(StoreError, match="--enable-grpc-gateway"):
+        first.status, first.response = 404, "404 page not found"
+        with pytest.raises(MetadataStoreError, match="--enable-grpc-gateway"):
             await call(gateway)
 
     run(scenario)
@@ -147,7 +151,7 @@ def test_an_etcd_without_gateway_is_reported() -> None:
 
 def test_an_error_of_etcd_is_final() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
-        first.status, first.answer = 429, refuse("etcdserver: mvcc: database space exceeded", 8)
+        first.status, first.response = 429, refuse("etcdserver: mvcc: database space exceeded", 8)
         with pytest.raises(EtcdError, match="compact and defragment") as raised:
             await call(gateway)
         assert raised.value.code == message.RESOURCE_EXHAUSTED
@@ -159,7 +163,7 @@ def test_an_error_of_etcd_is_final() -> None:
 def test_a_call_that_no_member_accepts_fails_in_time_with_the_reason() -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         for member in (first, second):
-            member.status, member.answer = 503, refuse("etcdserver: no leader")
+            member.status, member.response = 503, refuse("etcdserver: no leader")
         with pytest.raises(UnavailableError, match="no leader"):
             await call(gateway, repeatable=False)
         assert first.calls >= 2
@@ -172,7 +176,7 @@ def test_a_call_that_no_member_accepts_fails_in_time_with_the_reason() -> None:
 def test_unsafe_versions_are_rejected_before_any_call(version: str) -> None:
     async def scenario(gateway: EtcdGateway, first: Member, second: Member) -> None:
         first.version = version
-        with pytest.raises(StoreError, match=r"may lose data|malformed version"):
+        with pytest.raises(MetadataStoreError, match=r"may lose data|malformed version"):
             await call(gateway)
         assert (first.calls, second.calls) == (0, 0)
 
@@ -194,7 +198,7 @@ def test_safe_versions_are_used(version: str) -> None:
     ],
 )
 def test_errors_of_every_gateway_version_are_decoded(line: bytes) -> None:
-    assert message.decode_error(line) == message.ErrorAnswer("m", 14)
+    assert message.decode_error(line) == message.ErrorResponse("m", 14)
 
 
 @pytest.mark.parametrize("line", [b"", b"[]", b'"x"', b'{"message":1,"code":2}', b"<html>"])

@@ -38,8 +38,8 @@ def run(spark: SparkSession, broker: LocalBroker, topic: str, tmp_path: Path) ->
     """Archive the topic into `tmp_path`."""
 
     def run(**options: object) -> Report:
-        told = {"settings": NOW, "bootstrap_servers": broker.bootstrap_servers, "spark": spark}
-        return archive([topic], tmp_path, **(told | options))  # type: ignore[arg-type]
+        defaults = {"settings": NOW, "bootstrap_servers": broker.bootstrap_servers, "spark": spark}
+        return archive([topic], tmp_path, **(defaults | options))  # type: ignore[arg-type]
 
     return run
 
@@ -81,7 +81,7 @@ def test_run_until_stopped(
     stop = threading.Event()
     waits = count(1)
 
-    def follow(step: Step) -> None:
+    def record_step(step: Step) -> None:
         if step.what == "waiting for records":
             if next(waits) == 1:
                 write_messages(broker.bootstrap_servers, topic, some_messages(50, 3, seed=3))
@@ -89,7 +89,7 @@ def test_run_until_stopped(
                 stop.set()
 
     settings = ArchiveOptions(interval_s=0.05)
-    report = run(settings=settings, progress=follow, stop=stop)
+    report = run(settings=settings, progress=record_step, stop=stop)
     assert (report.facts["records"], report.is_ok) == (450, True)
     assert _archived(spark, tmp_path, topic) == read_messages(broker.bootstrap_servers, [topic])
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.archiving.archive_job import TableFormat, open_store
 from millstream.spark.job.archiving.parquet_store import ParquetStore
 from millstream.spark.job.offset_coverage import OffsetCoverage, OffsetSpan

@@ -46,12 +46,12 @@ def run(
     spark: SparkSession, broker: LocalBroker, topics: tuple[str, str], tmp_path: Path
 ) -> Replay:
     def run(settings: ReplayOptions, **options: object) -> Report:
-        told = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
+        defaults = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
         return replay(
             *topics,
             state=tmp_path / "state",
             settings=settings,
-            **(told | options),  # type: ignore[arg-type]
+            **(defaults | options),  # type: ignore[arg-type]
         )
 
     return run
@@ -104,11 +104,11 @@ def _stop_under_a_rate(run: Replay, settings: ReplayOptions) -> None:
     """A run with a low rate is stopped while it pauses."""
     stop = threading.Event()
 
-    def follow(step: Step) -> None:
+    def record_step(step: Step) -> None:
         if step.what == "noted":
             stop.set()
 
-    report = run(replace(settings, rate=1.0), progress=follow, stop=stop)
+    report = run(replace(settings, rate=1.0), progress=record_step, stop=stop)
     assert (report.is_ok, "run again to continue" in report.notes[0]) == (False, True)
 
 

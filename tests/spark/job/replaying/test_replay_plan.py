@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.job_error import JobError
 from millstream.spark.job.offset_coverage import OffsetSpan
 from millstream.spark.job.replaying.replay_plan import (

@@ -24,8 +24,8 @@ def run(spark: SparkSession, broker: LocalBroker, topic_name: str, tmp_path: Pat
     broker.create_topic(topic_name, 3, KEEPING)
 
     def run(**options: object) -> Report:
-        told = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
-        return snapshot(topic_name, tmp_path, **(told | options))  # type: ignore[arg-type]
+        defaults = {"bootstrap_servers": broker.bootstrap_servers, "spark": spark}
+        return snapshot(topic_name, tmp_path, **(defaults | options))  # type: ignore[arg-type]
 
     return run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 
 
 def _check_broker_ids(values: tuple[str, ...]) -> None:
@@ -38,5 +38,5 @@ class ControllerSection:
         "Brokers that hold no replicas: the controller moves their replicas away. Set at run time,"
         " for all brokers; see `millstream broker decommission`.",
         check=_check_broker_ids,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 from millstream.model.sentinel import INT32_MAX
 
 _STRING, _INT, _SHORT = ConfigType.STRING, ConfigType.INT, ConfigType.SHORT
@@ -68,7 +68,7 @@ class GroupSection:
         1000,
         "Minimum time between two assignments of a group of 100 or more members.",
         minimum=0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     group_consumer_min_assignment_interval_ms: int = setting(
         _INT,

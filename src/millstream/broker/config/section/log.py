@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Final
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 from millstream.model.sentinel import INT64_MAX
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -56,7 +56,7 @@ class LogSection:
         2,
         "Threads that recover logs after an unclean shutdown, and flush them at shutdown.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
 
     # Compaction.
@@ -64,21 +64,21 @@ class LogSection:
         _BOOLEAN, True, "Compact topics with cleanup.policy=compact."
     )
     log_cleaner_threads: int = setting(
-        _INT, 1, "Number of logs compacted at a time.", minimum=0, scope=Scope.CLUSTER_WIDE
+        _INT, 1, "Number of logs compacted at a time.", minimum=0, scope=ConfigScope.CLUSTER_WIDE
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         _LONG,
         128 * _MIB,
         "Memory for the keys of the logs being compacted, over all threads.",
         minimum=_MIB,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_size: int = setting(
         _INT,
         512 * 1024,
         "Memory for reads and writes of the log cleaner, over all threads.",
         minimum=1024,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         _DOUBLE,
@@ -86,21 +86,21 @@ class LogSection:
         "Maximum load factor of the memory for keys.",
         minimum=0.1,
         maximum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         _DOUBLE,
         1.7976931348623157e308,
         "Maximum rate of the log cleaner's reads and writes together.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     log_cleaner_backoff_ms: int = setting(
         _LONG,
         15_000,
         "Time that the log cleaner sleeps when there is nothing to compact.",
         minimum=0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
 
     # Idempotent producers.
@@ -109,7 +109,7 @@ class LogSection:
         86_400_000,
         "Idle time after which the state of a producer expires.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = setting(
         _INT, 600_000, "Time between checks for expired producers.", minimum=1

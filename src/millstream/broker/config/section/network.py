@@ -8,7 +8,7 @@ from typing import Final
 
 from millstream.broker.config import listener_address as listener
 from millstream.metadata.cluster_record import Endpoint
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 from millstream.model.sentinel import INT32_MAX
 
 _STRING, _INT = ConfigType.STRING, ConfigType.INT
@@ -73,14 +73,14 @@ class NetworkSection:
         10_000,
         "Maximum number of connections over all listeners.",
         minimum=0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     max_connections_per_ip: int = setting(
         _INT,
         INT32_MAX,
         "Maximum number of connections from one address.",
         minimum=0,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     max_connections_per_ip_overrides: tuple[str, ...] = setting(
         _LIST,
@@ -88,7 +88,7 @@ class NetworkSection:
         "Maximum number of connections from particular addresses, as address:count.",
         check=listener.check_overrides,
         shown_kind=_STRING,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     connections_max_idle_ms: int = setting(
         _LONG, 600_000, "Idle time after which a connection is closed; -1 is never.", minimum=-1

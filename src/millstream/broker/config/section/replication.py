@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 from millstream.model.sentinel import INT64_MAX
 from millstream.replication.leader.follower_sessions import FETCHERS_MAX
 
@@ -24,7 +24,7 @@ class ReplicationSection:
         " helps where the latency between brokers is high.",
         minimum=1,
         maximum=FETCHERS_MAX,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     replica_lag_time_max_ms: int = setting(
         _LONG, 30_000, "Time behind its leader after which a replica leaves the ISR.", minimum=1
@@ -63,7 +63,7 @@ class ReplicationSection:
         "Bytes per second that this broker sends to the replicas in leader.replication.throttled."
         "replicas.",
         minimum=1,
-        scope=Scope.PER_BROKER,
+        scope=ConfigScope.PER_BROKER,
         is_shown_if_set=True,
     )
     follower_replication_throttled_rate: int = setting(
@@ -72,7 +72,7 @@ class ReplicationSection:
         "Bytes per second that this broker fetches for the replicas in follower.replication."
         "throttled.replicas.",
         minimum=1,
-        scope=Scope.PER_BROKER,
+        scope=ConfigScope.PER_BROKER,
         is_shown_if_set=True,
     )
     leader_reassignment_throttled_rate: int = setting(
@@ -80,12 +80,12 @@ class ReplicationSection:
         INT64_MAX,
         "Bytes per second that this broker sends to replicas added by a reassignment.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     follower_reassignment_throttled_rate: int = setting(
         _LONG,
         INT64_MAX,
         "Bytes per second that this broker fetches for replicas added by a reassignment.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )

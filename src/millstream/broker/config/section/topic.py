@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 
 _BOOLEAN, _INT = ConfigType.BOOLEAN, ConfigType.INT
 
@@ -22,7 +22,7 @@ class TopicSection:
         "Default number of replicas of a new topic. If not set: 3, or the number of brokers if"
         " there are fewer.",
         minimum=1,
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     max_partitions_per_topic: int = setting(
         _INT, 10_000, "Maximum number of partitions of a topic.", minimum=1, maximum=10_000

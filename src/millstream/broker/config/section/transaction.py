@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from millstream.model.definition import ConfigType, Scope, setting
+from millstream.model.definition import ConfigScope, ConfigType, setting
 
 _INT, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.SHORT, ConfigType.BOOLEAN
 _MIB: Final = 1024 * 1024
@@ -38,7 +38,7 @@ class TransactionSection:
         True,
         "Whether a partition verifies with the transaction coordinator that it is part of the "
         "transaction before it appends a transactional batch.",
-        scope=Scope.CLUSTER_WIDE,
+        scope=ConfigScope.CLUSTER_WIDE,
     )
     transactional_id_expiration_ms: int = setting(
         _INT, 604_800_000, "Time after which an unused transactional id expires.", minimum=1

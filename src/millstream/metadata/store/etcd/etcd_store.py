@@ -32,14 +32,14 @@ from millstream.metadata.store.etcd.watch import EtcdWatch
 from millstream.metadata.store.port import (
     Change,
     Condition,
-    Events,
     KeyValue,
     LeaseExpiredError,
     LeaseId,
-    Outcome,
+    MetadataStoreError,
     Put,
-    Range,
-    StoreError,
+    RangeResult,
+    TransactResult,
+    WatchEvents,
 )
 
 _logger = logging.getLogger(__name__)
@@ -75,11 +75,11 @@ class EtcdStore:
     async def open(
         cls, options: EtcdOptions, clock: Clock, random: Random, supervisor: Supervisor
     ) -> EtcdStore:
-        """Connect; StoreError with a sentence for the operator if that fails."""
+        """Connect; MetadataStoreError with a sentence for the operator if that fails."""
         try:
             gateway = await EtcdGateway.open(options, clock, random)
         except OSError as error:
-            raise StoreError(f"the files for TLS cannot be used: {error}") from error
+            raise MetadataStoreError(f"the files for TLS cannot be used: {error}") from error
         return cls(gateway, options.address.root, supervisor)
 
     @property
@@ -89,13 +89,13 @@ class EtcdStore:
     async def get(self, key: str) -> KeyValue | None:
         since = self._newest
         body = message.range_request(self._bytes(key))
-        answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
-        self._check(answer.header, since)
-        if not answer.kvs:
+        response = await self._gateway.call("/v3/kv/range", body, message.RangeResponse)
+        self._check(response.header, since)
+        if not response.kvs:
             return None
-        return KeyValue(key, answer.kvs[0].value, answer.kvs[0].mod_revision)
+        return KeyValue(key, response.kvs[0].value, response.kvs[0].mod_revision)
 
-    async def range(self, prefix: str) -> Range:
+    async def range(self, prefix: str) -> RangeResult:
         for _ in range(_RANGE_ATTEMPTS_MAX):
             try:
                 return await self._range(prefix)
@@ -103,19 +103,21 @@ class EtcdStore:
                 # Compacted between two pages: a newer revision can still be read.
                 if error.code != message.OUT_OF_RANGE:
                     raise
-        raise StoreError(f"etcd is compacted too often to read all of {self._root}{prefix}")
+        raise MetadataStoreError(f"etcd is compacted too often to read all of {self._root}{prefix}")
 
-    async def transact(self, compares: Sequence[Condition], changes: Sequence[Change]) -> Outcome:
+    async def transact(
+        self, compares: Sequence[Condition], changes: Sequence[Change]
+    ) -> TransactResult:
         if max(len(changes), len(compares)) > CHANGES_MAX:
-            raise StoreError(
+            raise MetadataStoreError(
                 f"a transaction may hold {CHANGES_MAX} changes and as many conditions, this one has"
                 f" {len(changes)} and {len(compares)}"
             )
         since = self._newest
         body = message.transaction_request(self._root, compares, changes)
         try:
-            answer = await self._gateway.call(
-                "/v3/kv/txn", body, message.TransactionAnswer, repeatable=not changes
+            response = await self._gateway.call(
+                "/v3/kv/txn", body, message.TransactionResponse, repeatable=not changes
             )
         except EtcdError as error:
             leases = [change.lease for change in changes if isinstance(change, Put)]
@@ -123,12 +125,12 @@ class EtcdStore:
             if lease is not None and error.code == message.NOT_FOUND:
                 raise LeaseExpiredError(lease) from error
             raise
-        self._check(answer.header, since)
-        if not (answer.succeeded and any(isinstance(change, Put) for change in changes)):
-            self._help_watches(answer.header.revision)
-        return Outcome(answer.succeeded, answer.header.revision)
+        self._check(response.header, since)
+        if not (response.succeeded and any(isinstance(change, Put) for change in changes)):
+            self._help_watches(response.header.revision)
+        return TransactResult(response.succeeded, response.header.revision)
 
-    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[Events, None]:
+    async def watch(self, prefix: str, from_revision: int) -> AsyncGenerator[WatchEvents, None]:
         watch = EtcdWatch(
             self._gateway, self, self._root, prefix, PROGRESS_KEY, max(0, from_revision - 1)
         )
@@ -144,19 +146,19 @@ class EtcdStore:
     async def grant(self, ttl_ms: int) -> LeaseId:
         # etcd counts in seconds, and raises a lifetime that is shorter than its own elections.
         body = message.grant_request(-(-ttl_ms // 1000))
-        answer = await self._gateway.call("/v3/lease/grant", body, message.LeaseAnswer)
-        return answer.lease
+        response = await self._gateway.call("/v3/lease/grant", body, message.LeaseResponse)
+        return response.lease
 
     async def keep_alive(self, lease: LeaseId) -> None:
         body = message.lease_request(lease)
-        answer = await self._gateway.call("/v3/lease/keepalive", body, message.KeepAliveAnswer)
-        if answer.result.ttl_s <= 0:
+        response = await self._gateway.call("/v3/lease/keepalive", body, message.KeepAliveResponse)
+        if response.result.ttl_s <= 0:
             raise LeaseExpiredError(lease)
 
     async def revoke(self, lease: LeaseId) -> None:
         try:
             body = message.lease_request(lease)
-            await self._gateway.call("/v3/lease/revoke", body, message.EmptyAnswer)
+            await self._gateway.call("/v3/lease/revoke", body, message.EmptyResponse)
         except EtcdError as error:
             if error.code != message.NOT_FOUND:
                 raise
@@ -173,15 +175,15 @@ class EtcdStore:
         """Return the store's present revision."""
         since = self._newest
         body = message.range_request(self._bytes(PROGRESS_KEY))
-        answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
-        self._check(answer.header, since)
-        return answer.header.revision
+        response = await self._gateway.call("/v3/kv/range", body, message.RangeResponse)
+        self._check(response.header, since)
+        return response.header.revision
 
     async def nudge(self) -> int:
         """Change a key that no watch shows; return the revision of the change."""
         body = message.transaction_request(self._root, [], [Put(PROGRESS_KEY, b"")])
-        answer = await self._gateway.call("/v3/kv/txn", body, message.TransactionAnswer)
-        return answer.header.revision
+        response = await self._gateway.call("/v3/kv/txn", body, message.TransactionResponse)
+        return response.header.revision
 
     def _help_watches(self, revision: int) -> None:
         """Make watches reach `revision`, even if another client of etcd made that change."""
@@ -197,7 +199,7 @@ class EtcdStore:
                 await asyncio.sleep(_NUDGE_AFTER_S)
                 if self._is_awaited():
                     self._awaited = await self.nudge()
-        except StoreError as error:
+        except MetadataStoreError as error:
             # The watch makes its own nudge once it has been idle for `IDLE_S`.
             _logger.warning("cannot write the progress key for watches of etcd: %s", error)
         finally:
@@ -210,28 +212,28 @@ class EtcdStore:
         return f"{self._root}{key}".encode()
 
     def _check(self, header: message.Header, since: int) -> None:
-        """Raise StoreError if a response is from another etcd, or from an earlier revision."""
+        """Raise MetadataStoreError for a response of another etcd, or of an earlier revision."""
         self._gateway.check_cluster(header.cluster_id)
         if header.revision < since:
-            raise StoreError(
+            raise MetadataStoreError(
                 f"etcd is at revision {header.revision}, but was at {since} before: it seems to"
                 " have been restored from a backup; restart all brokers"
             )
         self._newest = max(self._newest, header.revision)
 
-    async def _range(self, prefix: str) -> Range:
+    async def _range(self, prefix: str) -> RangeResult:
         start, end = self._bytes(prefix), message.after_prefix(self._bytes(prefix))
         since, revision = self._newest, 0
         items: list[KeyValue] = []
         while True:
             body = message.range_request(start, end, revision=revision, limit=_PAGE_KEYS)
-            answer = await self._gateway.call("/v3/kv/range", body, message.RangeAnswer)
-            self._check(answer.header, since)
-            revision = revision or answer.header.revision
-            items += map(self._item, answer.kvs)
-            if not answer.more or not answer.kvs:
-                return Range(revision, [item for item in items if item.key != PROGRESS_KEY])
-            start = answer.kvs[-1].key + b"\0"
+            response = await self._gateway.call("/v3/kv/range", body, message.RangeResponse)
+            self._check(response.header, since)
+            revision = revision or response.header.revision
+            items += map(self._item, response.kvs)
+            if not response.more or not response.kvs:
+                return RangeResult(revision, [item for item in items if item.key != PROGRESS_KEY])
+            start = response.kvs[-1].key + b"\0"
 
     def _item(self, found: message.Item) -> KeyValue:
         return KeyValue(found.key.decode()[len(self._root) :], found.value, found.mod_revision)

@@ -5,10 +5,10 @@ unsafe versions. `etcd_store` and `watch` own the meaning of calls.
 
 A call goes to one member. If that member does not respond, the next one gets the call, until
 `call_ms_max` is over. A call without a response fails with one of these:
-    UnavailableError   no member was reached or accepted the call; it was certainly not run
-    UncertainError     the call is not repeatable and was lost after it was sent; it may have run
-    EtcdError          etcd responded with an error
-    StoreError         a member has an unsafe version or another cluster, or rejects the login
+    UnavailableError     no member was reached or accepted the call; it was certainly not run
+    UncertainError       the call is not repeatable and was lost after it was sent; it may have run
+    EtcdError            etcd responded with an error
+    MetadataStoreError   a member has an unsafe version or another cluster, or rejects the login
 
 Rejected versions: before 3.4.22, and 3.5.0 to 3.5.5. Their members can disagree on committed data
 if one is killed (3.5.0 to 3.5.2), killed while it defragments (3.5.0 to 3.5.5), or added with
@@ -34,8 +34,8 @@ from millstream.metadata.store.etcd import gateway_message as message
 from millstream.metadata.store.etcd.address import EtcdOptions
 from millstream.metadata.store.etcd.stream import EtcdStream
 from millstream.metadata.store.port import (
+    MetadataStoreError,
     StoreClosedError,
-    StoreError,
     UnavailableError,
     UncertainError,
 )
@@ -71,14 +71,14 @@ _HINTS: Final = {
 }
 
 
-class EtcdError(StoreError):
+class EtcdError(MetadataStoreError):
     """An error response of etcd; `code` is gRPC's."""
 
-    def __init__(self, answer: message.ErrorAnswer) -> None:
-        hint = next((hint for text, hint in _HINTS.items() if text in answer.message), "")
-        super().__init__(f"error of etcd: {answer.message}" + (f" ({hint})" if hint else ""))
-        self.code = answer.code
-        self.text = answer.message
+    def __init__(self, response: message.ErrorResponse) -> None:
+        hint = next((hint for text, hint in _HINTS.items() if text in response.message), "")
+        super().__init__(f"error of etcd: {response.message}" + (f" ({hint})" if hint else ""))
+        self.code = response.code
+        self.text = response.message
 
 
 class _NotTakenError(Exception):
@@ -132,8 +132,8 @@ class EtcdGateway:
         gateway = cls(options, clock, random)
         try:
             body = message.range_request(options.address.root.encode())
-            answer = await gateway.call("/v3/kv/range", body, message.RangeAnswer)
-            gateway.check_cluster(answer.header.cluster_id)
+            response = await gateway.call("/v3/kv/range", body, message.RangeResponse)
+            gateway.check_cluster(response.header.cluster_id)
         except BaseException:
             await gateway.close()
             raise
@@ -156,7 +156,7 @@ class EtcdGateway:
                 self.check_open()
                 url = self._urls[self._current]
                 try:
-                    return await self._ask(url, path, body, kind)
+                    return await self._call_member(url, path, body, kind)
                 except _NotTakenError as error:
                     reason = str(error)
                 except _LostError as error:
@@ -214,16 +214,16 @@ class EtcdGateway:
 
     def forget_login(self, reason: str) -> None:
         """Log in again before the next call, if `reason` says that the token has expired."""
-        if _says(reason, _STALE_TOKEN):
+        if _has_any(reason, _STALE_TOKEN):
             self._token = ""
 
     def unavailable(self, reason: str) -> UnavailableError:
         return UnavailableError(f"no etcd responds at {self._options.address}: {reason}")
 
     def check_cluster(self, cluster_id: str) -> None:
-        """Raise StoreError if a response is from another etcd cluster than earlier ones."""
+        """Raise MetadataStoreError if a response is from another etcd cluster than earlier ones."""
         if self._cluster_id and cluster_id and cluster_id != self._cluster_id:
-            raise StoreError(
+            raise MetadataStoreError(
                 f"the etcd members at {self._options.address} are of different clusters, or one was"
                 f" replaced: {self._cluster_id} and {cluster_id}"
             )
@@ -234,14 +234,14 @@ class EtcdGateway:
         if self._closed:
             raise StoreClosedError("the metadata store is closed")
 
-    async def _ask(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
+    async def _call_member(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
         """Make one attempt, and a second one if the login has expired."""
         await self._prepare(url)
         token = self._token
         try:
             return await self._post(url, path, body, kind)
         except EtcdError as error:
-            if not token or not _says(error.text, _STALE_TOKEN):
+            if not token or not _has_any(error.text, _STALE_TOKEN):
                 raise
             if self._token == token:
                 self.forget_login(error.text)
@@ -251,18 +251,18 @@ class EtcdGateway:
     async def _prepare(self, url: str) -> None:
         """Check the member's version, and log in."""
         if url not in self._trusted:
-            answer = await self._get_version(url)
-            check_version(answer.etcdserver, url)
+            response = await self._get_version(url)
+            check_version(response.etcdserver, url)
             self._trusted.add(url)
         if self._options.username and not self._token:
             async with self._login:
                 if not self._token:
                     self._token = await self._log_in(url)
 
-    async def _get_version(self, url: str) -> message.VersionAnswer:
+    async def _get_version(self, url: str) -> message.VersionResponse:
         try:
             async with self._session.get(url + "/version") as response:
-                return message.decode(await response.read(), message.VersionAnswer)
+                return message.decode(await response.read(), message.VersionResponse)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _NotTakenError(_reason(url, error)) from error
         except ValueError as error:
@@ -272,26 +272,26 @@ class EtcdGateway:
         username, password = self._options.username or "", self._options.password or ""
         body = message.authenticate_request(username, password)
         try:
-            answer = await self._post(url, "/v3/auth/authenticate", body, message.TokenAnswer)
+            response = await self._post(url, "/v3/auth/authenticate", body, message.TokenResponse)
         except _LostError as error:
             raise _NotTakenError(str(error)) from error
-        return answer.token
+        return response.token
 
     async def _post(self, url: str, path: str, body: bytes, kind: type[_T]) -> _T:
         try:
             async with self._session.post(
                 url + path, data=body, headers=self._headers()
             ) as response:
-                answer = await response.read()
+                content = await response.read()
                 if response.status != 200:
-                    raise _failure(url, response.status, answer)
+                    raise _failure(url, response.status, content)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise _NotTakenError(_reason(url, error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.check_open()
             raise _LostError(_reason(url, error)) from error
         try:
-            return message.decode(answer, kind)
+            return message.decode(content, kind)
         except ValueError as error:
             raise _LostError(f"{url}: malformed response: {error}") from error
 
@@ -304,13 +304,13 @@ class EtcdGateway:
 
 
 def check_version(version: str, url: str) -> None:
-    """Raise StoreError if an etcd of this version may lose acknowledged changes."""
+    """Raise MetadataStoreError if an etcd of this version may lose acknowledged changes."""
     match = _VERSION.match(version)
     if match is None:
-        raise StoreError(f"etcd at {url} has a malformed version: {version!r}")
+        raise MetadataStoreError(f"etcd at {url} has a malformed version: {version!r}")
     major, minor, patch = map(int, match.groups())
     if (major, minor) < (3, 4) or patch < _SAFE_PATCHES.get((major, minor), 0):
-        raise StoreError(
+        raise MetadataStoreError(
             f"etcd {version} at {url} is rejected, because it may lose data: etcd before 3.4.22"
             " and from 3.5.0 to 3.5.5 has known data inconsistencies; upgrade it"
         )
@@ -333,21 +333,23 @@ def _make_session(options: EtcdOptions) -> aiohttp.ClientSession:
     )
 
 
-def _failure(url: str, status: int, answer: bytes) -> Exception:
+def _failure(url: str, status: int, content: bytes) -> Exception:
     """Return the exception for an error response."""
-    error = message.decode_error(answer)
+    error = message.decode_error(content)
     if error is None and status == 404:
-        return StoreError(f"{url} has no JSON gateway: start etcd with --enable-grpc-gateway")
+        return MetadataStoreError(
+            f"{url} has no JSON gateway: start etcd with --enable-grpc-gateway"
+        )
     if error is None:
-        return _LostError(f"{url}: malformed response: {answer[:200]!r}")
-    if _says(error.message, _NOT_TAKEN):
+        return _LostError(f"{url}: malformed response: {content[:200]!r}")
+    if _has_any(error.message, _NOT_TAKEN):
         return _NotTakenError(f"{url}: {error.message}")
-    if _says(error.message, _LOST):
+    if _has_any(error.message, _LOST):
         return _LostError(f"{url}: {error.message}")
     return EtcdError(error)
 
 
-def _says(text: str, any_of: tuple[str, ...]) -> bool:
+def _has_any(text: str, any_of: tuple[str, ...]) -> bool:
     return any(part in text for part in any_of)
 
 

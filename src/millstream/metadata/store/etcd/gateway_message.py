@@ -38,40 +38,40 @@ class Item(msgspec.Struct, frozen=True):
     mod_revision: int = 0
 
 
-class RangeAnswer(msgspec.Struct, frozen=True):
+class RangeResponse(msgspec.Struct, frozen=True):
     header: Header
     kvs: list[Item] = []
     more: bool = False
 
 
-class TransactionAnswer(msgspec.Struct, frozen=True):
+class TransactionResponse(msgspec.Struct, frozen=True):
     header: Header
     succeeded: bool = False
 
 
-class LeaseAnswer(msgspec.Struct, frozen=True, rename={"lease": "ID", "ttl_s": "TTL"}):
+class LeaseResponse(msgspec.Struct, frozen=True, rename={"lease": "ID", "ttl_s": "TTL"}):
     lease: LeaseId = 0
     #: 0 (missing in the response) if the lease to renew has expired.
     ttl_s: int = 0
 
 
-class KeepAliveAnswer(msgspec.Struct, frozen=True):
-    result: LeaseAnswer = LeaseAnswer()
+class KeepAliveResponse(msgspec.Struct, frozen=True):
+    result: LeaseResponse = LeaseResponse()
 
 
-class EmptyAnswer(msgspec.Struct, frozen=True):
+class EmptyResponse(msgspec.Struct, frozen=True):
     """A response without content."""
 
 
-class TokenAnswer(msgspec.Struct, frozen=True):
+class TokenResponse(msgspec.Struct, frozen=True):
     token: str
 
 
-class VersionAnswer(msgspec.Struct, frozen=True):
+class VersionResponse(msgspec.Struct, frozen=True):
     etcdserver: str
 
 
-class WatchEvent(msgspec.Struct, frozen=True):
+class GatewayEvent(msgspec.Struct, frozen=True):
     kv: Item
     type: str = "PUT"
 
@@ -82,7 +82,7 @@ class WatchResult(msgspec.Struct, frozen=True):
     canceled: bool = False
     compact_revision: int = 0
     cancel_reason: str = ""
-    events: list[WatchEvent] = []
+    events: list[GatewayEvent] = []
 
 
 class WatchLine(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ class WatchLine(msgspec.Struct, frozen=True):
     error: dict[str, Any] | None = None
 
 
-class ErrorAnswer(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     message: str
     code: int
 
@@ -100,7 +100,7 @@ def decode(body: bytes | bytearray, kind: type[_T]) -> _T:
     return msgspec.json.decode(body, type=kind, strict=False)
 
 
-def decode_error(body: bytes) -> ErrorAnswer | None:
+def decode_error(body: bytes) -> ErrorResponse | None:
     """Return the error in a response or line; None if it is not an error of etcd."""
     try:
         found = msgspec.json.decode(body, type=dict[str, Any])
@@ -109,7 +109,7 @@ def decode_error(body: bytes) -> ErrorAnswer | None:
     return error_of(found)
 
 
-def error_of(found: dict[str, Any]) -> ErrorAnswer | None:
+def error_of(found: dict[str, Any]) -> ErrorResponse | None:
     inner = found.get("error")
     if isinstance(inner, dict):
         found = inner
@@ -117,7 +117,7 @@ def error_of(found: dict[str, Any]) -> ErrorAnswer | None:
     code = found.get("code", found.get("grpc_code"))
     if not isinstance(message, str) or not isinstance(code, int):
         return None
-    return ErrorAnswer(message, code)
+    return ErrorResponse(message, code)
 
 
 def range_request(

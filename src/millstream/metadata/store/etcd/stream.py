@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from millstream.metadata.store.port import StoreError, UnavailableError
+from millstream.metadata.store.port import MetadataStoreError, UnavailableError
 
 #: A line has whole transactions, and many of them for a watch that is behind.
 LINE_BYTES_MAX: Final = 256 * 1024 * 1024
@@ -57,4 +57,6 @@ class EtcdStream:
             raise UnavailableError("etcd has ended the watch")
         self._buffer += chunk
         if len(self._buffer) > LINE_BYTES_MAX:
-            raise StoreError(f"a line of etcd's response is longer than {LINE_BYTES_MAX} bytes")
+            raise MetadataStoreError(
+                f"a line of etcd's response is longer than {LINE_BYTES_MAX} bytes"
+            )

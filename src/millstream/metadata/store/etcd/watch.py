@@ -25,10 +25,10 @@ from millstream.metadata.store.etcd.gateway import EtcdError, EtcdGateway
 from millstream.metadata.store.etcd.stream import EtcdStream
 from millstream.metadata.store.port import (
     CompactedError,
-    Event,
-    Events,
-    StoreError,
+    MetadataStoreError,
     UnavailableError,
+    WatchEvent,
+    WatchEvents,
 )
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class EtcdWatch:
         #: Revision of a nudge that the member must report; 0 if there is none.
         self._expected = 0
 
-    async def changes(self) -> AsyncGenerator[Events, None]:
+    async def changes(self) -> AsyncGenerator[WatchEvents, None]:
         """Yield changes without an end; CompactedError if etcd has compacted unseen changes."""
         pause = _PAUSE_S_MIN
         while True:
@@ -83,7 +83,7 @@ class EtcdWatch:
                 async with self._gateway.stream("/v3/watch", self._request()) as stream:
                     self._expected = 0
                     while (line := await self._next_line(stream)) is not None:
-                        found = self._take(line)
+                        found = self._parse_line(line)
                         if found is not None:
                             pause = _PAUSE_S_MIN
                             yield found
@@ -116,14 +116,14 @@ class EtcdWatch:
             if await self._nudge.revision() > self.position:
                 self._expected = await self._nudge.nudge()
 
-    def _take(self, line: bytes) -> Events | None:
+    def _parse_line(self, line: bytes) -> WatchEvents | None:
         try:
             found = message.decode(line, message.WatchLine)
         except ValueError as error:
             raise UnavailableError(f"malformed line of a watch: {error}") from error
         if found.error is not None:
-            answer = message.error_of(found.error)
-            raise UnavailableError(answer.message if answer else f"{found.error}")
+            response = message.error_of(found.error)
+            raise UnavailableError(response.message if response else f"{found.error}")
         if found.result is None:
             return None
         self._gateway.check_cluster(found.result.header.cluster_id)
@@ -136,18 +136,18 @@ class EtcdWatch:
             raise CompactedError(self.position + 1, result.compact_revision + 1)
         raise UnavailableError(f"etcd has cancelled the watch: {result.cancel_reason or '?'}")
 
-    def _events(self, found: list[message.WatchEvent]) -> Events | None:
+    def _events(self, found: list[message.GatewayEvent]) -> WatchEvents | None:
         known = self.position
-        events: list[Event] = []
+        events: list[WatchEvent] = []
         for event in found:
             revision = event.kv.mod_revision
             if revision <= known:
                 continue
             if revision < self.position:
-                raise StoreError(f"etcd reports revision {revision} after {self.position}")
+                raise MetadataStoreError(f"etcd reports revision {revision} after {self.position}")
             self.position = revision
             key = event.kv.key.removeprefix(self._root).decode()
             if key.startswith(self._prefix) and key != self._progress_key:
                 value = None if event.type == "DELETE" else event.kv.value
-                events.append(Event(key, value, revision))
-        return Events(self.position, events) if self.position > known else None
+                events.append(WatchEvent(key, value, revision))
+        return WatchEvents(self.position, events) if self.position > known else None

@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, Unpack
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.archiving.archive_layout import with_hours, write_parquet
 from millstream.spark.job.archiving.archive_store import ARCHIVE, ArchiveFile, ArchiveStore
 from millstream.spark.job.archiving.file_compaction import compact

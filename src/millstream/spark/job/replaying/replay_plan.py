@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.commit_log import CommitLog
 from millstream.spark.job.job_error import usage_error
 from millstream.spark.job.offset_coverage import OffsetSpan, limit_spans

@@ -18,7 +18,7 @@ import time
 from os import PathLike
 from typing import TYPE_CHECKING, Final, Unpack
 
-from millstream.protocol.cluster_client import TopicPartition
+from millstream.model.topic import TopicPartition
 from millstream.spark.job.archiving.archive_layout import session_config
 from millstream.spark.job.commit_log import local_path
 from millstream.spark.job.job_error import Failure, JobError, usage_error

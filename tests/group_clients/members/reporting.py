@@ -46,36 +46,36 @@ class Orders:
         return os.path.exists(self._hold)
 
 
-class Told:
+class EventReporter:
     """Writes the lines, and tracks the owned partitions, so that none is revoked twice."""
 
     def __init__(self) -> None:
         self.owned: set[int] = set()
 
     def assigned(self, partitions: Iterable[int]) -> None:
-        self._say("assigned", partitions=self._note(partitions, owned=True))
+        self._report("assigned", partitions=self._note(partitions, owned=True))
 
     def revoked(self, partitions: Iterable[int]) -> None:
-        self._say("revoked", partitions=self._note(partitions, owned=False))
+        self._report("revoked", partitions=self._note(partitions, owned=False))
 
     def lost(self, partitions: Iterable[int]) -> None:
-        self._say("lost", partitions=self._note(partitions, owned=False))
+        self._report("lost", partitions=self._note(partitions, owned=False))
 
     def processed(self, partition: int, offset: int, value: bytes | None) -> None:
         text = (value or b"").decode()
-        self._say("processed", partition=partition, offset=offset, value=text)
+        self._report("processed", partition=partition, offset=offset, value=text)
 
     def holding(self) -> None:
-        self._say("holding")
+        self._report("holding")
 
     def committing(self, offsets: dict[int, int]) -> None:
-        self._say("committing", offsets=offsets)
+        self._report("committing", offsets=offsets)
 
     def committed(self) -> None:
-        self._say("committed")
+        self._report("committed")
 
     def refused(self, reason: object) -> None:
-        self._say("refused", reason=str(reason))
+        self._report("refused", reason=str(reason))
 
     def _note(self, partitions: Iterable[int], *, owned: bool) -> list[int]:
         """Return the partitions whose ownership changes."""
@@ -83,7 +83,7 @@ class Told:
         self.owned.symmetric_difference_update(news)
         return news
 
-    def _say(self, event: str, **fields: object) -> None:
+    def _report(self, event: str, **fields: object) -> None:
         if fields.get("partitions") == []:
             return
         line = {"event": event, "at": time.monotonic_ns(), **fields}

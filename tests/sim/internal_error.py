@@ -30,7 +30,7 @@ _NOTICED_S: Final = 1.1
 _PASSING: Final = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
-class Mishaps:
+class InternalErrors:
     """Injects the errors of one run."""
 
     def __init__(self, cluster: Cluster, monitor: Monitor, random: Random) -> None:
