@@ -20,14 +20,14 @@ from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
 from millstream.client.error import ClientError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.outcome import Counts
-from millstream.client.worker.plain_publisher import PlainPublisher
-from millstream.client.worker.policy import WorkerSettings
-from millstream.client.worker.publisher import Publisher, PublisherClients
-from millstream.client.worker.runner import Handler, runner_for
-from millstream.client.worker.transactional_publisher import TransactionalPublisher
+from millstream.client.worker.handler.runner import Handler, runner_for
+from millstream.client.worker.policy.policy import WorkerSettings
+from millstream.client.worker.publish.plain_publisher import PlainPublisher
+from millstream.client.worker.publish.publisher import Publisher, PublisherClients
+from millstream.client.worker.publish.transactional_publisher import TransactionalPublisher
+from millstream.client.worker.queue.job_queue import JobQueue
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.outcome import Counts
 
 _logger = logging.getLogger(__name__)
 

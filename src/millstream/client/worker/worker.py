@@ -16,11 +16,11 @@ from millstream.client.consumer.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
-from millstream.client.worker.header import HEADERS_BYTES_MAX
+from millstream.client.worker.handler.runner import Handler, check_handler
 from millstream.client.worker.hint import Hint, hint_of, lag_of
-from millstream.client.worker.outcome import Counts
-from millstream.client.worker.policy import WorkerOptions, WorkerSettings
-from millstream.client.worker.runner import Handler, check_handler
+from millstream.client.worker.message.header import HEADERS_BYTES_MAX
+from millstream.client.worker.policy.policy import WorkerOptions, WorkerSettings
+from millstream.client.worker.queue.outcome import Counts
 from millstream.client.worker.session import SessionConfig, WorkerSession
 from millstream.env.termination import on_termination
 

@@ -11,9 +11,13 @@ from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serializer import encoded
-from millstream.client.worker.header import OutputRecord, application_headers, scheduled_record
-from millstream.client.worker.policy import AttemptResult, Serializers
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import (
+    OutputRecord,
+    application_headers,
+    scheduled_record,
+)
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import AttemptResult, Serializers
 
 Part: TypeAlias = Literal["key", "value"]
 

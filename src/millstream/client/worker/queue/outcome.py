@@ -10,17 +10,22 @@ import logging
 import time
 
 from millstream.client.schedule import parked_level
-from millstream.client.worker.crash_tracker import CrashTracker
-from millstream.client.worker.header import (
+from millstream.client.worker.message.header import (
     OutputRecord,
     dead_letter_record,
     parked_record,
     retry_record,
 )
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.job import Job
-from millstream.client.worker.policy import AttemptResult, NextStep, WorkerSettings, next_step
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import (
+    AttemptResult,
+    NextStep,
+    WorkerSettings,
+    next_step,
+)
+from millstream.client.worker.queue.crash_tracker import CrashTracker
+from millstream.client.worker.queue.in_flight import InFlight
 
 _logger = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Iterable
 
 from millstream.client.record import Partition
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.partition_window import PartitionProgress, PartitionWindow
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.partition_window import PartitionProgress, PartitionWindow
 
 
 class KeyQueue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.client.record import Partition, Record
-from millstream.client.worker.header import Origin, OutputRecord
+from millstream.client.worker.message.header import Origin, OutputRecord
 
 #: Estimated memory of a message beside its key and value.
 _OVERHEAD_BYTES: Final = 512

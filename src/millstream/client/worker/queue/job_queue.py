@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from millstream.client.error import ClientError
 from millstream.client.record import OffsetAndMetadata, Partition, Record
-from millstream.client.worker.crash_tracker import CrashTracker
 from millstream.client.worker.failure import DeadlinePassed, ProcessDied
-from millstream.client.worker.header import Origin
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.job import Job
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.outcome import Counts, Outcomes
-from millstream.client.worker.policy import AttemptResult, WorkerSettings
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import Origin
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import AttemptResult, WorkerSettings
+from millstream.client.worker.queue.crash_tracker import CrashTracker
+from millstream.client.worker.queue.in_flight import InFlight
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.outcome import Counts, Outcomes
 
 
 class PartitionCommit(NamedTuple):

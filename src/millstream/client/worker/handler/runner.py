@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from millstream.client.error import UsageError
-from millstream.client.worker.job import Job
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.policy import AttemptResult
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.policy.policy import AttemptResult
+from millstream.client.worker.queue.job_queue import JobQueue
 
 Handler = Callable[[Job], Any]
 

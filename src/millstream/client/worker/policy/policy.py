@@ -23,8 +23,8 @@ from millstream.client.setting import (
     at_least,
     one_of,
 )
-from millstream.client.worker.breaker import Breaker
-from millstream.client.worker.header import dead_letter_topic, retry_topic
+from millstream.client.worker.message.header import dead_letter_topic, retry_topic
+from millstream.client.worker.policy.breaker import Breaker
 
 Order: TypeAlias = Literal["key", "none"]
 Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]
