@@ -20,7 +20,8 @@ from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
 from millstream.client.error import ClientError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
-from millstream.client.worker.handler.runner import Handler, runner_for
+from millstream.client.worker.handler.routes import Handler
+from millstream.client.worker.handler.runner import runner_for
 from millstream.client.worker.policy.policy import WorkerSettings
 from millstream.client.worker.publish.plain_publisher import PlainPublisher
 from millstream.client.worker.publish.publisher import Publisher, PublisherClients

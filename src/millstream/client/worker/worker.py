@@ -16,7 +16,7 @@ from millstream.client.consumer.consumer import topics_of
 from millstream.client.error import ClientError, UsageError
 from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
-from millstream.client.worker.handler.runner import Handler, check_handler
+from millstream.client.worker.handler.routes import Handler, check_callable
 from millstream.client.worker.hint import Hint, hint_of, lag_of
 from millstream.client.worker.message.header import HEADERS_BYTES_MAX
 from millstream.client.worker.policy.policy import WorkerOptions, WorkerSettings
@@ -90,7 +90,7 @@ class Worker:
 
     def handler(self, function: Function) -> Function:
         """Decorator: set the function that is called with each `Job`."""
-        check_handler(function)
+        check_callable(function, "handler", "a function of one job")
         self._handler = function
         return function
 

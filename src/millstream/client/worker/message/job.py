@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias
 
 from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
@@ -19,17 +19,28 @@ from millstream.client.worker.message.header import (
 from millstream.client.worker.message.work_item import WorkItem
 from millstream.client.worker.policy.policy import AttemptResult, Serializers
 
+if TYPE_CHECKING:
+    # Python 3.13 has defaults of type variables; type checkers know them in older versions too.
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+
 Part: TypeAlias = Literal["key", "value"]
+_AS_READ: Final[Any] = object()
 
 
-class Job:
+class Job(Generic[Value]):
     """One attempt at a message.
 
     Returning means `ack()`, raising means `nack()` with that exception. A handler that calls one of
     them decides itself. The last call counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "_serializers", "is_over", "item", "outputs", "result")
+    __slots__ = ("_deadline", "_serializers", "_value", "is_over", "item", "outputs", "result")
 
     def __init__(
         self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
@@ -38,6 +49,8 @@ class Job:
         self._deadline = deadline
         #: For the keys and values that the handler sends.
         self._serializers = serializers
+        #: The typed value, or `_AS_READ`.
+        self._value: Any = _AS_READ
         self.outputs: list[OutputRecord] = []
         self.result: AttemptResult | None = None
         #: The attempt has ended, by its handler or by its deadline.
@@ -70,8 +83,16 @@ class Job:
         return self.item.record.key
 
     @property
-    def value(self) -> Any:
-        return self.item.record.value
+    def value(self) -> Value:
+        """The value: of the type that the handler's annotation names, or as the consumer decodes
+        it.
+        """
+        value = self._value
+        return self.item.record.value if value is _AS_READ else value  # type: ignore[no-any-return]
+
+    def set_value(self, value: Any) -> None:
+        """Replace the value for this attempt: what middleware does before the handler runs."""
+        self._value = value
 
     @property
     def headers(self) -> list[Header]:

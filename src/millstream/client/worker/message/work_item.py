@@ -18,6 +18,7 @@ class WorkItem:
         "attempts",
         "deaths",
         "due",
+        "expires",
         "is_dead",
         "is_dropped",
         "is_parked",
@@ -46,6 +47,8 @@ class WorkItem:
         #: Items with the same key run one after the other. None: the item has no order.
         self.queue_key = queue_key
         self.due = due
+        #: When the message's time to live ends. 0: never.
+        self.expires = 0.0
         self.attempts = origin.attempts
         #: Processes that died while this message was in progress.
         self.deaths = 0

@@ -10,6 +10,7 @@ import logging
 import time
 
 from millstream.client.schedule import parked_level
+from millstream.client.worker.failure import MessageExpired
 from millstream.client.worker.message.header import (
     OutputRecord,
     dead_letter_record,
@@ -38,6 +39,9 @@ class Counts:
     failed: int = 0
     retried: int = 0
     dead: int = 0
+    #: Attempts that ended at their deadline.
+    timed_out: int = 0
+    #: Messages whose time to live ended before an attempt.
     expired: int = 0
     parked: int = 0
 
@@ -71,7 +75,8 @@ class Outcomes:
                 breaker.succeeded()
         else:
             self._counts.failed += 1
-            if breaker is not None and breaker.failed(result.error, now):
+            is_nack = result.kind == "nack"
+            if breaker is not None and is_nack and breaker.failed(result.error, now):
                 item.attempts -= 1
                 self._in_flight.postpone(item, 0.0, now)
                 return
@@ -87,6 +92,15 @@ class Outcomes:
             item.outputs = [self._retry_record(item, step)]
         else:
             self.set_dead_letter(item, result.error or "")
+        self.publish(item)
+
+    def expire(self, item: WorkItem, now: float) -> None:
+        """Finish an item whose time to live has ended, instead of an attempt."""
+        self._counts.expired += 1
+        self._in_flight.release(item, now)
+        if self._settings.on_expired == "dead_letter":
+            error = MessageExpired("The message's time to live ended before its handler started.")
+            self.set_dead_letter(item, error)
         self.publish(item)
 
     def publish(self, item: WorkItem) -> None:
