@@ -7,6 +7,7 @@ jobs and no middleware gets that handler itself back: what is not used costs not
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from millstream.client.worker.policy.rate_limit import RateLimit
 
 Handler: TypeAlias = Callable[[Job[Any]], Any]
 Middleware: TypeAlias = Callable[[Job[Any], Handler], Any]
+Observer: TypeAlias = Callable[[str, float], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,8 @@ class Routes:
         self._by_topic: dict[str, Route] = {}
         self._middleware: list[Middleware] = []
         self._cron: dict[str, CronJob] = {}
+        #: Called with the topic and the seconds of each handler call.
+        self.observer: Observer | None = None
 
     def add(self, function: object, topics: Sequence[str], rate_limit: str | None) -> None:
         """Set the handler of these topics, or of all others if there are none."""
@@ -123,6 +127,8 @@ class Routes:
         assert handler is not None
         for function in reversed(self._middleware):
             handler = _wrapped(function, handler, is_async=is_async)
+        if self.observer is not None:
+            handler = _timed(self.observer, handler, is_async=is_async)
         return handler
 
     def _is_async(self) -> bool:
@@ -180,5 +186,28 @@ def _wrapped(function: Middleware, handler: Handler, *, is_async: bool) -> Handl
 
     def call(job: Job[Any]) -> Any:
         return function(job, handler)
+
+    return call
+
+
+def _timed(observer: Observer, handler: Handler, *, is_async: bool) -> Handler:
+    """Return a function that calls the observer after the handler."""
+    if is_async:
+
+        async def call_async(job: Job[Any]) -> Any:
+            begin = time.perf_counter()
+            try:
+                return await handler(job)
+            finally:
+                observer(job.topic, time.perf_counter() - begin)
+
+        return call_async
+
+    def call(job: Job[Any]) -> Any:
+        begin = time.perf_counter()
+        try:
+            return handler(job)
+        finally:
+            observer(job.topic, time.perf_counter() - begin)
 
     return call

@@ -65,6 +65,11 @@ class JobQueue:
         with self._lock:
             return len(self._in_flight)
 
+    @property
+    def running(self) -> int:
+        """The number of jobs in progress."""
+        return len(self._jobs)
+
     def start_by_topic(self, queues: TopicQueues) -> None:
         """Start messages as these queues decide. Call this before messages are added."""
         self._in_flight.use_topics(queues)
