@@ -100,14 +100,14 @@ class Reporter:
         )
 
     def _measure_lag(self) -> None:
-        from millstream.client.error import ClientError
+        from millstream.client.error import MillstreamError
 
         while not self._stopping.wait(_LAG_S if self._lag else 1.0):
             if not self._worker.is_ready:
                 continue
             try:
                 hint = self._worker.hint()
-            except ClientError as error:
+            except MillstreamError as error:
                 _logger.debug("The lag is unknown: %s", error)
             else:
                 self._lag = (hint.lag, hint.workers)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from millstream.client.error import ClientError, SerializationError
+from millstream.client.error import MillstreamError, SerializationError
 
 
-class DeadlinePassed(ClientError, TimeoutError):  # noqa: N818
+class DeadlinePassed(MillstreamError, TimeoutError):  # noqa: N818
     """A handler did not return before its visibility deadline."""
 
 
-class ProcessDied(ClientError):  # noqa: N818
+class ProcessDied(MillstreamError):  # noqa: N818
     """The worker's process died each time that the message was in progress."""
 
 
@@ -17,5 +17,5 @@ class InvalidPayload(SerializationError):  # noqa: N818
     """The value of a message does not have the type that its handler asks for."""
 
 
-class MessageExpired(ClientError):  # noqa: N818
+class MessageExpired(MillstreamError):  # noqa: N818
     """The time to live of a message ended before its handler started."""

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from millstream.client.error import ClientError
+from millstream.client.error import MillstreamError
 from millstream.client.worker.cron.ticks import CronJob, Tick, TickSchedule
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class CronClock:
                 try:
                     schedule = self._step(schedule)
                     wait_s = _LOOK_S if schedule is None else min(_LOOK_S, schedule.wait_s(_now()))
-                except ClientError as error:
+                except MillstreamError as error:
                     _logger.warning("Ticks of periodic jobs are late: %s", error)
                     schedule, wait_s = None, _RETRY_S
         finally:

@@ -45,7 +45,7 @@ class TopicTickLog:
         found: dict[str, dt.datetime] = {}
         with Consumer(self._servers, topics=[self._topic], **self._clients) as consumer:
             position = 0
-            while position < end and (records := consumer.poll(timeout_s=_READ_S)):
+            while position < end and (records := consumer.poll(timeout=_READ_S)):
                 for record in records:
                     position = record.offset + 1
                     name = (record.raw_key or b"").decode(errors="replace")
@@ -58,7 +58,7 @@ class TopicTickLog:
             self._producer = Producer(self._servers, linger_ms=0, **self._clients)
         timestamp = int(tick.at.timestamp() * 1000)
         delivery = self._producer.send(
-            self._topic, tick.name, tick.at.isoformat(), timestamp=timestamp
+            self._topic, tick.at.isoformat(), key=tick.name, timestamp=timestamp
         )
         delivery.result()
 
