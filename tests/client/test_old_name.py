@@ -75,7 +75,7 @@ def test_old_keywords_are_rejected_with_the_new_name(old: str, new: str, tmp_pat
 
 
 def test_stored_offsets_name_the_new_keyword() -> None:
-    with pytest.raises(UsageError, match="'group': .* 'group_id'"):
+    with pytest.raises(UsageError, match=r"'group': .* 'group_id'"):
         StoredOffsets(lambda: None, group="billing")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="pass group_id="):
         StoredOffsets(lambda: None)
@@ -88,7 +88,7 @@ def test_methods_name_the_new_keyword(bootstrap: str, topic: str) -> None:
         calls += [producer.flush, producer.close, consumer.poll, delivery.result]
         calls += [delivery.exception]
         for call in calls:
-            with pytest.raises(UsageError, match="'timeout_s': .* 'timeout'"):
+            with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
                 call(timeout_s=1)
 
 
@@ -99,7 +99,7 @@ def test_asyncio_methods_name_the_new_keyword(bootstrap: str, topic: str) -> Non
             AsyncConsumer(bootstrap, topics=[topic]) as consumer,
         ):
             for call in (producer.flush, producer.close, consumer.poll):
-                with pytest.raises(UsageError, match="'timeout_s': .* 'timeout'"):
+                with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
                     await call(timeout_s=1)  # type: ignore[arg-type]
             with pytest.raises(UsageError, match="the key is a keyword"):
                 await producer.send(topic, b"key", b"value")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 
 from millstream.client.error import UsageError
 from millstream.client.old_name import reject_unknown
@@ -75,10 +75,14 @@ class ConsumerOptions(TypedDict, total=False):
 class Checked:
     """Base of settings: `of` rejects an unknown option and names the nearest known one."""
 
+    #: Arguments of the client that are no settings.
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers",)
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Return the settings with these options."""
-        reject_unknown(options, [each.name for each in dataclasses.fields(cls)])  # type: ignore[arg-type]
+        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        reject_unknown(options, (*names, *cls.arguments))
         return cls(**options)
 
 
@@ -155,6 +159,8 @@ class ProducerSettings(Checked):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings(Checked):
     """The settings of a consumer."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id")
 
     #: Where to start in a partition without a committed offset.
     auto_offset_reset: AutoOffsetReset = "earliest"

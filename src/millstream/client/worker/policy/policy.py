@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
@@ -65,6 +65,8 @@ class WorkerOptions(TypedDict, total=False):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings(Checked):
     """The settings of a worker, checked."""
+
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id", "handler")
 
     #: `key`: messages of one key run one after the other, and each is done, or a dead letter,
     #: before the next starts. `none`: all run at once, and failed ones wait in retry topics.
