@@ -140,10 +140,10 @@ def dead_letters_of(topic: str, servers: str, properties: list[str] | None) -> D
 @contextmanager
 def client_failures(servers: str) -> Iterator[None]:
     """Turn the client's exceptions into the command's failure."""
-    from millstream.client.error import ClientError, ProducerFenced, TimedOut
+    from millstream.client.error import MillstreamError, ProducerFenced, TimedOut
 
     with (
-        failing_with({ClientError: ExitCode.FAILED}),
+        failing_with({MillstreamError: ExitCode.FAILED}),
         failing_with({TimedOut: ExitCode.NO_CONNECTION}, f"{servers}: "),
     ):
         try:
