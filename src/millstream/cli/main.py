@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from millstream.cli.support.command import use_command_class
 from millstream.cli.support.failure import EXIT_CODES_HELP
 from millstream.cli.support.terminal import JsonOption, print_json
 
@@ -31,10 +32,12 @@ MODULES: Final = {
         "produce": "produce",
         "consume": "consume",
         "outbox": "outbox",
-        "dlq": "dlq",
+        "dlq": "dlq.dlq",
         "worker": "worker.worker",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
+        "profile": "profile",
+        "doctor": "doctor.doctor",
     }.items()
 }
 
@@ -57,6 +60,7 @@ def build(names: Iterable[str] = MODULES) -> typer.Typer:
             app.command(name, epilog=EXIT_CODES_HELP)(getattr(module, name))
     app.callback()(root)
     app.command()(version)
+    use_command_class(app)
     return app
 
 
@@ -86,14 +90,14 @@ def version(as_json: JsonOption = False) -> None:
     versions = {
         "millstream": _version(),
         "python": platform.python_version(),
-        "confluent-kafka": confluent_kafka.__version__,
+        "confluent_kafka": confluent_kafka.__version__,
         "librdkafka": confluent_kafka.libversion()[0],
     }
     if as_json:
         print_json(versions)
     else:
         for name, number in versions.items():
-            typer.echo(f"{name} {number}")
+            typer.echo(f"{name.replace('_', '-')} {number}")
 
 
 def _version() -> str:

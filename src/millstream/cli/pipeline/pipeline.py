@@ -20,6 +20,9 @@ from millstream.cli.support.failure import (
     guarded,
     no_connection,
 )
+from millstream.cli.support.option import FollowOption
+from millstream.cli.support.progress import progress
+from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.terminal import JsonOption, format_duration, note, print_json
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
@@ -36,6 +39,7 @@ app = typer.Typer(
 )
 
 _HERE: Final = Path()
+_PAUSE: Final = Duration.parse("1s")
 _CONNECT_S_MAX: Final = 10.0
 #: The default port of Spark Connect.
 _REMOTE_PORT: Final = 15002
@@ -84,14 +88,19 @@ def init(
             help="Brokers of the project's topics.",
         ),
     ] = SERVERS_DEFAULT,
+    as_json: JsonOption = False,
 ) -> None:
     """Create a working project: input topics, tables and views, an output topic, dead letters."""
     from millstream.spark.pipeline import project
 
+    name = name or folder.resolve().name
     try:
-        written = project.make(folder, name or folder.resolve().name, servers)
+        written = project.make(folder, name, servers)
     except project.ProjectExistsError as error:
         raise CommandError(ExitCode.EXISTS, str(error)) from None
+    if as_json:
+        print_json({"pipeline": name, "files": [str(path) for path in written]})
+        return
     for path in written:
         typer.echo(str(path))
     note(
@@ -111,13 +120,18 @@ def validate(
     master: _MasterOption = None,
     remote: _RemoteOption = None,
     conf: _ConfOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let Spark resolve every table, view and flow of a project without running it."""
-    with _pipeline_failures(remote):
+    with _pipeline_failures(remote), progress("starting Spark") as shown:
         project = _project(folder, servers, conf)
         with _pipeline(project, master, remote, lambda flow: None) as pipeline:
+            shown.update(what="resolving flows")
             pipeline.validate()
-    typer.echo(f"{project.spec.name}: valid")
+    if as_json:
+        print_json({"pipeline": project.spec.name, "result": "valid"})
+    else:
+        typer.echo(f"{project.spec.name}: valid")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -127,12 +141,10 @@ def run(
     refresh: _TablesOption = None,
     full_refresh: _TablesOption = None,
     full_refresh_all: Annotated[bool, typer.Option(help="Rebuild all tables.")] = False,
-    continuous: Annotated[
-        bool, typer.Option("--continuous", help="Repeat updates until stopped.")
-    ] = False,
+    follow: FollowOption = False,
     pause: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between updates.")
-    ] = 1.0,
+        Duration, duration_option("--pause", help="Time between updates with --follow.")
+    ] = _PAUSE,
     servers: _ServersOption = None,
     master: _MasterOption = None,
     remote: _RemoteOption = None,
@@ -154,8 +166,8 @@ def run(
         with _pipeline(project, master, remote, view.show) as pipeline:
             stop_requested = threading.Event()
             with _stopping(stop_requested, pipeline):
-                _update(pipeline, selection, pause if continuous else None, stop_requested, view)
-    if not continuous and not view.updates:
+                _update(pipeline, selection, pause if follow else None, stop_requested, view)
+    if not follow and not view.updates:
         raise CommandError(
             ExitCode.INTERRUPTED, "stopped before everything was up to date; run it again."
         )
