@@ -57,8 +57,8 @@ def _report_kernels() -> None:
     if not kernel_is_compiled():
         _logger.warning(
             "the kernels run uncompiled: everything works, but compaction and the Python client "
-            "are slower. Install a wheel, or a C compiler and then Millstream again (in a checkout: "
-            "`make clean run`)"
+            "are slower. Install a wheel, or a C compiler and then Millstream again (in a "
+            "checkout: `make clean run`)"
         )
 
 
