@@ -1,4 +1,4 @@
-"""The tools that check `deploy/` and `.github/`: helm, kubeconform, compose-spec, actionlint, hadolint.
+"""The tools that check `deploy/` and `.github/`, such as helm, kubeconform and hadolint.
 
 `scripts/setup-test-tools` fetches them and records missing ones in `.cache/tools.json`. A test that
 needs a missing tool is skipped with the reason.

@@ -1,7 +1,7 @@
-"""Write the broker's settings with the zone of its node as `broker.rack`. Runs in an init container.
+"""Write the broker's settings with the zone of its node as `broker.rack`, in an init container.
 
-Environment: NODE_NAME, NODE_LABEL (of the zone), SOURCE and TARGET (files), and what Kubernetes sets
-for its API. A node without the label gives the broker no rack.
+Environment: NODE_NAME, NODE_LABEL (of the zone), SOURCE and TARGET (files), and what Kubernetes
+sets for its API. A node without the label gives the broker no rack.
 """
 
 import json
