@@ -62,8 +62,8 @@ pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of
 	@scripts/install-system-packages default-jre-headless
 	$(BIN)/python -m examples.orders --begun $(BEGUN) $(ARGS)
 
-wheel: $(VENV)/.dev ## build dist/*.whl
-	$(BIN)/python -m build --wheel --no-isolation
+wheel: $(VENV)/.dev ## build dist/*.whl with compiled kernels (needs a C compiler)
+	MILLSTREAM_PURE=0 $(BIN)/python -m build --wheel --no-isolation
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)
 	$(COMPILE) --group build --group test --group lint --group docs \

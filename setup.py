@@ -1,8 +1,9 @@
 """Compiles the kernels where that is possible; the rest of the build is in pyproject.toml.
 
 A kernel is a plain Python module with a `.pxd` beside it that gives its variables C types. It is
-compiled where Cython and a C compiler are at hand. Where they are not, or where MILLSTREAM_PURE=1
-asks for it, the build goes on without and the same source runs as Python.
+compiled where Cython and a C compiler are at hand. Where they are not, the build goes on without
+kernels and the same source runs as Python. MILLSTREAM_PURE=1 builds without kernels. With
+MILLSTREAM_PURE=0, as wheels for others are built, a kernel that cannot be compiled fails the build.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ DIRECTIVES = {
 
 
 def kernel_extensions() -> list[Extension]:
-    if os.environ.get("MILLSTREAM_PURE", "") not in ("", "0"):
+    pure = os.environ.get("MILLSTREAM_PURE", "")
+    if pure not in ("", "0"):
         return []
     if sys.maxsize < 1 << 62:  # The kernels keep timestamps in what a C pointer takes.
         return []
     try:
         from Cython.Build import cythonize
     except ImportError:
+        if pure == "0":
+            raise
         return []
     sources = {name: f"src/{name.replace('.', '/')}.py" for name in KERNELS}
     extensions = cythonize(
@@ -46,7 +50,7 @@ def kernel_extensions() -> list[Extension]:
     )
     for extension in extensions:
         # Set here because cythonize builds new extensions and does not carry it over.
-        extension.optional = True
+        extension.optional = pure != "0"
     return list(extensions)
 
 

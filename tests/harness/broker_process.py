@@ -91,6 +91,12 @@ class BrokerProcess(BrokerServer):
     def open_descriptors(self) -> int:
         return int(psutil.Process(self.pid).num_fds())
 
+    def metric_names(self) -> set[str]:
+        """Return the names of all metrics, also of those without rows."""
+        with urllib.request.urlopen(f"{self.http_url}/metrics", timeout=60) as response:
+            lines = response.read().decode().splitlines()
+        return {line.split()[2] for line in lines if line.startswith("# TYPE ")}
+
     def metric(self, name: str) -> float:
         """Return the sum of a metric's rows, 0 if it has none. `name` may include labels."""
         with urllib.request.urlopen(f"{self.http_url}/metrics", timeout=60) as response:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,6 +71,18 @@ class PrometheusProcess(ServerProcess):
     @property
     def _url(self) -> str:
         return f"http://{HOST}:{self._port}"
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """Return the series of an instant query. Fails if Prometheus rejects the query."""
+        parameters = urllib.parse.urlencode({"query": expression})
+        url = f"{self._url}/api/v1/query?{parameters}"
+        try:
+            with urllib.request.urlopen(url, timeout=60) as response:
+                rows: list[dict[str, Any]] = json.load(response)["data"]["result"]
+        except urllib.error.HTTPError as error:
+            with error:
+                raise AssertionError(f"{expression}: {error.read().decode()}") from None
+        return rows
 
     def firing(self, alert: str) -> list[dict[str, str]]:
         """Return the labels of each series for which an alert fires."""

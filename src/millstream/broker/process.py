@@ -1,7 +1,8 @@
 """The broker as a process of its own: resource limits, memory, event loop and signals.
 
-SIGTERM and SIGINT shut the broker down cleanly. If the cluster cannot be reached at the start, the
-start is retried for a while: brokers may be restarted while etcd elects a leader.
+SIGTERM and SIGINT shut the broker down cleanly. systemd is notified of the start and the shutdown
+(`lifecycle/systemd.py`). If the cluster cannot be reached at the start, the start is retried for a
+while: brokers may be restarted while etcd elects a leader.
 
 Limits and memory settings belong to the whole process. So they are here and not in `Server`, of
 which a process may have several.
@@ -13,6 +14,7 @@ import asyncio
 import ctypes
 import gc
 import logging
+import os
 import resource
 import time
 from collections.abc import Callable
@@ -20,8 +22,10 @@ from typing import Any
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.lifecycle.environment import system_environment
+from millstream.broker.lifecycle.systemd import Systemd
 from millstream.broker.server import NotJoinedError, Server
 from millstream.env.termination import add_termination_handler
+from millstream.records import kernel_is_compiled
 
 _logger = logging.getLogger(__name__)
 
@@ -41,10 +45,21 @@ RETRY_S = 1.0
 
 def run(config: BrokerConfig) -> int:
     """Run a broker until a signal stops it; return the exit code of the process."""
+    _report_kernels()
     _raise_descriptor_limit(config)
     _keep_freed_memory()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_serve(config))
+
+
+def _report_kernels() -> None:
+    """Warn if the loops over records run as plain Python."""
+    if not kernel_is_compiled():
+        _logger.warning(
+            "the kernels run uncompiled: everything works, but compaction and the Python client "
+            "are slower. Install a wheel, or a C compiler and then Millstream again (in a "
+            "checkout: `make clean run`)"
+        )
 
 
 def _raise_descriptor_limit(config: BrokerConfig) -> None:
@@ -96,11 +111,23 @@ async def _serve(config: BrokerConfig) -> int:
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
     add_termination_handler(loop, stop_requested.set)
+    systemd = Systemd(os.environ)
     server = await _start(config, stop_requested)
     if server is None:
         _logger.info("shut down before the broker joined the cluster")
         return 0
     _freeze_memory()
+    systemd.ready(f"broker {config.node_id} serves clients")
+    try:
+        return await _serve_until_stopped(server, stop_requested, systemd)
+    finally:
+        systemd.close()
+
+
+async def _serve_until_stopped(
+    server: Server, stop_requested: asyncio.Event, systemd: Systemd
+) -> int:
+    """Wait for a signal or a failure, and shut the broker down; return the exit code."""
     waiting = asyncio.ensure_future(stop_requested.wait())
     waits: set[asyncio.Future[Any]] = {waiting, server.failed}
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -110,6 +137,7 @@ async def _serve(config: BrokerConfig) -> int:
         _logger.error("the broker cannot continue and shuts down: %s", server.failed.result())
     else:
         _logger.info("shutting down")
+    systemd.stopping()
     await server.stop()
     _logger.info("shut down")
     return 1 if has_failed else 0

@@ -32,6 +32,7 @@ from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.broker.lifecycle.membership import Membership
 from millstream.broker.lifecycle.metadata_store import open_store
 from millstream.broker.lifecycle.metadata_update import MetadataUpdates
+from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
 from millstream.broker.metrics import cluster_gauges, gauges
@@ -148,8 +149,7 @@ class Server:
         await self._bind(services, builder.coordinators)
         await self._join(services, store, updates)
         await self._start_http(config)
-        if self._http is not None:
-            self._http.ready()
+        self._show_ready(services)
         _logger.info(
             "broker %d of cluster %s is ready after %.2f s: %d partitions, listening on %s",
             config.node_id,
@@ -168,6 +168,12 @@ class Server:
         self._http = cast("HttpServer", module.HttpServer(self._metrics))
         await self._http.start(*config.network.http_address)
         self._undo.push_async_callback(self._http.stop)
+
+    def _show_ready(self, services: Services) -> None:
+        if self._http is not None and self._membership is not None:
+            registration = self._membership.registration
+            self._http.sync_problem = partial(sync_problem, services.replicas, registration)
+            self._http.ready()
 
     def _show_progress(self, text: str) -> None:
         if self._http is not None:

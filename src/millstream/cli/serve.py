@@ -28,9 +28,15 @@ from millstream.model.bootstrap import SERVERS_VARIABLE
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
 
-#: MILLSTREAM_* variables that are not settings of a broker.
+#: MILLSTREAM_* variables that are not settings of a broker. MILLSTREAM_PURE is for setup.py.
 _OWN_VARIABLES: Final = frozenset(
-    {SERVERS_VARIABLE, "MILLSTREAM_CONFIG", PROFILE_VARIABLE, FILE_VARIABLE}
+    {
+        SERVERS_VARIABLE,
+        "MILLSTREAM_CONFIG",
+        "MILLSTREAM_PURE",
+        PROFILE_VARIABLE,
+        FILE_VARIABLE,
+    }
 )
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"

@@ -50,6 +50,24 @@ def test_readiness_says_why_not() -> None:
     run(body)
 
 
+def test_in_sync_says_why_not() -> None:
+    problems: list[str | None] = ["2 of 3 replicas are not in sync", None]
+
+    async def next_problem() -> str | None:
+        return problems.pop(0)
+
+    async def body() -> None:
+        async with serving() as (server, url):
+            server.sync_problem = next_problem
+            in_sync = f"{url}/readyz/in-sync"
+            assert await get(in_sync) == (503, "not in sync: starting\n")
+            server.ready()
+            assert await get(in_sync) == (503, "not in sync: 2 of 3 replicas are not in sync\n")
+            assert await get(in_sync) == (200, "in sync\n")
+
+    run(body)
+
+
 def test_metrics_are_prometheus_text() -> None:
     async def body() -> None:
         metrics = Metrics()

@@ -1,7 +1,8 @@
-"""The HTTP server: `/metrics`, `/healthz`, `/readyz`.
+"""The HTTP server: `/metrics`, `/healthz`, `/readyz`, `/readyz/in-sync`.
 
 `/healthz` returns 200 as long as the event loop runs. `/readyz` returns 503 with the reason until
-`ready` is called, and after `not_ready`. `/metrics` is Prometheus text.
+`ready` is called, and after `not_ready`. `/readyz/in-sync` also returns 503 while `sync_problem`
+returns a reason. `/metrics` is Prometheus text.
 
 Bounded: at most `CONNECTIONS_MAX` connections (further ones are closed at once), short request
 lines and headers, no request bodies, and one rendering at a time, shared by all waiting scrapes.
@@ -10,6 +11,7 @@ lines and headers, no request bodies, and one rendering at a time, shared by all
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
@@ -23,10 +25,14 @@ KEEPALIVE_SECONDS: Final = 75.0
 STOP_SECONDS_MAX: Final = 2.0
 
 
+async def _no_problem() -> str | None:
+    return None
+
+
 class HttpServer:
     """Serves the metrics and the readiness of a broker on one address."""
 
-    __slots__ = ("_metrics", "_reason", "_rendering", "_runner", "port")
+    __slots__ = ("_metrics", "_reason", "_rendering", "_runner", "port", "sync_problem")
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -36,6 +42,8 @@ class HttpServer:
         self._runner: web.ServerRunner | None = None
         #: The bound port while running.
         self.port = 0
+        #: Returns why the broker's replicas do not count as in sync; None if they do.
+        self.sync_problem: Callable[[], Awaitable[str | None]] = _no_problem
 
     def ready(self) -> None:
         self._reason = None
@@ -78,16 +86,23 @@ class HttpServer:
         if request.path == "/healthz":
             return web.Response(text="ok\n")
         if request.path == "/readyz":
-            if self._reason is None:
-                return web.Response(text="ready\n")
-            return web.Response(status=503, text=f"not ready: {self._reason}\n")
-        return web.Response(status=404, text="try /metrics, /healthz or /readyz\n")
+            return _readiness("ready", self._reason)
+        if request.path == "/readyz/in-sync":
+            return _readiness("in sync", self._reason or await self.sync_problem())
+        text = "try /metrics, /healthz, /readyz or /readyz/in-sync\n"
+        return web.Response(status=404, text=text)
 
     async def _render(self) -> bytes:
         if self._rendering is None or self._rendering.done():
             self._rendering = asyncio.create_task(self._metrics.render())
         # Shielded: a scraper that disconnects must not cancel the rendering of the others.
         return await asyncio.shield(self._rendering)
+
+
+def _readiness(state: str, problem: str | None) -> web.Response:
+    if problem is None:
+        return web.Response(text=f"{state}\n")
+    return web.Response(status=503, text=f"not {state}: {problem}\n")
 
 
 class _BoundedServer(web.Server):
