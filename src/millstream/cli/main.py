@@ -34,6 +34,7 @@ MODULES: Final = {
         "dlq": "dlq",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
+        "docs": "docs",
     }.items()
 }
 
