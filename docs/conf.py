@@ -16,9 +16,8 @@ extensions = ["myst_parser", "sphinx_copybutton", "scripts.docs.extension"]
 exclude_patterns = ["conf.py"]
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
-# The reference pages have level-3 headings directly below generated introductions.
+# Reference pages have headings of level 3 below generated text.
 suppress_warnings = ["myst.header"]
-nitpicky = False
 
 html_theme = "furo"
 html_title = f"Millstream {release}"

@@ -31,7 +31,7 @@ HEAVY = (
 
 
 #: Subcommands that have no commands of their own.
-_ALONE = ("serve", "produce", "consume")
+_ALONE = ("serve", "produce", "consume", "docs")
 
 
 def test_version(run: Run) -> None:

@@ -38,11 +38,11 @@ DOCUMENTS = [
 ]
 _BLOCK = re.compile(
     r"(?:^ *<!-- run: (?P<mode>skip|until|background|output)[ ]?(?P<text>[^\n]*?) -->\n+)?"
-    r"^(?P<indent> *)```(?P<language>\w*)\n(?P<code>.*?)^(?P=indent)```$"
+    r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```$"
     r"|^<!-- run: (?P<hidden>python|bash)\n(?P<hidden_code>.*?)^-->$",
     re.MULTILINE | re.DOTALL,
 )
-_FENCED = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^ *```([^\n`]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4}.+\n)+", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _COMMAND = re.compile(r"(?:^|[\s|(/])millstream\s+(?=[a-z])(.*)")

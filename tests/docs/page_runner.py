@@ -25,6 +25,22 @@ SECONDS_MAX = 150.0
 _BIN = Path(sys.executable).parent
 
 
+#: Spark starts once for all pages. Small, for a machine with two cores.
+_SPARK = {
+    "SPARK_MASTER": "local[2]",
+    "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g --conf spark.ui.enabled=false"
+    " --conf spark.sql.shuffle.partitions=2 pyspark-shell",
+}
+
+
+def page_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of blocks: this Python's commands, and no settings of the person who
+    runs the tests."""
+    path = f"{_BIN}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "XDG_CONFIG_HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "120"}
+    return {**os.environ, **own, **_SPARK}
+
+
 class Interpreter:
     """A Python process that runs blocks."""
 

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import ast
 import importlib
-import os
-import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from docs.documents import PAGES, REPOSITORY, Block, blocks, python_blocks, runnable
-from docs.page_runner import Interpreter, PageRunner
+from docs.page_runner import Interpreter, PageRunner, page_environment
 from harness.etcd_process import require_etcd
 from harness.java import require_java
 from millstream.process.port import free_port
@@ -31,12 +29,6 @@ CLUSTER = "millstream cluster up"
 #: Blocks that are not run, at most.
 SKIPPED_MAX = 30
 REASON_MIN = 10
-#: Java starts once for all pages. Small, for a machine with two cores.
-SPARK_CONFIG = {
-    "SPARK_MASTER": "local[2]",
-    "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g --conf spark.ui.enabled=false"
-    " --conf spark.sql.shuffle.partitions=2 pyspark-shell",
-}
 
 
 def _text(path: Path) -> str:
@@ -50,20 +42,6 @@ def _group(path: Path) -> str:
 
 def _name(path: Path) -> str:
     return path.relative_to(REPOSITORY).as_posix()
-
-
-@pytest.fixture(scope="module")
-def interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interpreter]:
-    made = Interpreter(_environment(tmp_path_factory.mktemp("interpreter")))
-    yield made
-    made.close()
-
-
-def _environment(folder: Path) -> dict[str, str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    # Pages must not see the settings of the person who runs the tests.
-    own = {"PATH": path, "XDG_CONFIG_HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "120"}
-    return {**os.environ, **own, **SPARK_CONFIG}
 
 
 @pytest.mark.parametrize(
@@ -110,7 +88,7 @@ def _cluster_ports() -> dict[str, str]:
 def _run(path: Path, interpreter: Interpreter, folder: Path, replaced: Mapping[str, str]) -> None:
     work = folder / "page"
     work.mkdir()
-    environment = _environment(folder) | {"MILLSTREAM_BOOTSTRAP_SERVERS": replaced[BROKER[0]]}
+    environment = page_environment(folder) | {"MILLSTREAM_BOOTSTRAP_SERVERS": replaced[BROKER[0]]}
     page = PageRunner(work, environment, replaced, interpreter)
     try:
         for block in runnable(path):

@@ -115,5 +115,5 @@ def _serve(site: Path, port: int, address: str) -> None:
             ExitCode.FAILED, f"port {port} cannot be used: {error.strerror}. Choose another one."
         ) from None
     with server:
-        typer.echo(f"http://{_HOST}:{server.server_port}/{address}")
+        print(f"http://{_HOST}:{server.server_port}/{address}", flush=True)
         server.serve_forever()
