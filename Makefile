@@ -9,7 +9,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage sim lint format bench soak sanitize scale wheel lock clean pipeline-demo
+.PHONY: help run test coverage sim lint format bench soak sanitize scale wheel docs lock clean pipeline-demo
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -31,7 +31,7 @@ coverage: $(VENV)/.dev ## branch coverage of src/ by the tests that mirror it; n
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links
+lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -39,6 +39,7 @@ lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, 
 	$(BIN)/python scripts/dead_code.py
 	$(BIN)/python scripts/file_map.py --check
 	$(BIN)/python scripts/check_links.py
+	$(BIN)/codespell
 
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
@@ -62,7 +63,10 @@ pipeline-demo: $(VENV)/.dev ## orders through a Spark pipeline, with a broker of
 	@scripts/install-system-packages default-jre-headless
 	$(BIN)/python -m examples.orders --begun $(BEGUN) $(ARGS)
 
-wheel: $(VENV)/.dev ## build dist/*.whl with compiled kernels (needs a C compiler)
+docs: $(VENV)/.dev ## build the documentation into build/docs (offline; warnings are errors)
+	$(BIN)/sphinx-build -b html -W --keep-going -q -d build/doctrees docs build/docs
+
+wheel: docs ## build dist/*.whl with compiled kernels and the documentation (needs a C compiler)
 	MILLSTREAM_PURE=0 $(BIN)/python -m build --wheel --no-isolation
 
 lock: ## resolve requirements/*.txt anew from pyproject.toml (needs uv)

@@ -1,17 +1,24 @@
-"""Compiles the kernels where that is possible; the rest of the build is in pyproject.toml.
+"""Compiles the kernels where that is possible, and adds the documentation to the package.
+
+The rest of the build is in pyproject.toml.
 
 A kernel is a plain Python module with a `.pxd` beside it that gives its variables C types. It is
 compiled where Cython and a C compiler are at hand. Where they are not, the build goes on without
 kernels and the same source runs as Python. MILLSTREAM_PURE=1 builds without kernels. With
 MILLSTREAM_PURE=0, as wheels for others are built, a kernel that cannot be compiled fails the build.
+
+The pages that `make docs` has built in `build/docs` become the package's folder `docs_site`, for
+`millstream docs`. A source distribution contains them. Without them the build goes on, and says so.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
 
 KERNELS = [
     "millstream.records.kernel",
@@ -54,4 +61,22 @@ def kernel_extensions() -> list[Extension]:
     return list(extensions)
 
 
-setup(ext_modules=kernel_extensions())
+PAGES = os.path.join("build", "docs")
+
+
+class BuildWithPages(build_py):
+    """Copies the built pages into the package, unless it is installed editable."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        if not os.path.exists(os.path.join(PAGES, "index.html")):
+            self.announce("no documentation: run `make docs` first to include it", level=3)
+            return
+        target = os.path.join(self.build_lib, "millstream", "docs_site")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(PAGES, target, ignore=shutil.ignore_patterns(".*", "objects.inv"))
+
+
+setup(ext_modules=kernel_extensions(), cmdclass={"build_py": BuildWithPages})

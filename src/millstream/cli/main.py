@@ -38,6 +38,7 @@ MODULES: Final = {
         "pipeline": "pipeline.pipeline",
         "profile": "profile",
         "doctor": "doctor.doctor",
+        "docs": "docs",
     }.items()
 }
 

@@ -28,7 +28,8 @@ def test_an_unreachable_broker(run: Run, command: tuple[str, ...]) -> None:
     assert outcome.error.startswith("error: no response from 127.0.0.1:1: ")
     assert "refused" in outcome.error
     assert "millstream serve" in outcome.error
-    assert outcome.error.count("\n") == 1
+    assert outcome.error.endswith("\nSee: millstream docs errors#no-connection\n")
+    assert outcome.error.count("\n") == 2
 
 
 def test_a_client_property_that_does_not_exist(run: Run) -> None:

@@ -48,11 +48,14 @@ EXIT_CODES_HELP: Final = (
 
 
 class CommandError(Exception):
-    """Ends the command with `code`. The message says what is wrong and what to do."""
+    """Ends the command with `code`. The message says what is wrong and what to do.
 
-    def __init__(self, code: ExitCode, message: str) -> None:
+    `page` is a page of the documentation about it, for `millstream docs`."""
+
+    def __init__(self, code: ExitCode, message: str, page: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.page = page
 
 
 def guarded(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -64,6 +67,8 @@ def guarded(command: Callable[Parameters, Result]) -> Callable[Parameters, Resul
             return command(*args, **kwargs)
         except CommandError as failure:
             say_error(str(failure))
+            if failure.page:
+                typer.secho(f"See: millstream docs {failure.page}", dim=True, err=True)
             raise typer.Exit(failure.code) from None
         except KeyboardInterrupt:
             raise typer.Exit(ExitCode.INTERRUPTED) from None
@@ -84,14 +89,16 @@ def from_kafka_error(
     error: KafkaError, what: str, servers: str, topic: str | None = None
 ) -> CommandError:
     """Return the failure for an error of librdkafka; `what` names the action."""
-    code = _exit_code(error)
+    from millstream.client.error_page import page_of
+
+    code, page = _exit_code(error), page_of(error.code())
     if code is ExitCode.NOT_FOUND and topic is not None:
         return CommandError(
-            code, f"topic {topic!r} does not exist: `millstream topic list` shows all topics."
+            code, f"topic {topic!r} does not exist: `millstream topic list` shows all topics.", page
         )
     if code is ExitCode.NO_CONNECTION:
         return no_connection(servers, str(error.str()))
-    return CommandError(code, f"{what}: {_sentence(error)} ({error.name()})")
+    return CommandError(code, f"{what}: {_sentence(error)} ({error.name()})", page)
 
 
 def no_connection(servers: str, reason: str) -> CommandError:
@@ -99,6 +106,7 @@ def no_connection(servers: str, reason: str) -> CommandError:
         ExitCode.NO_CONNECTION,
         f"no response from {servers}: {reason.rstrip('.')}. Is a broker running there?"
         " Start one with `millstream serve`, or name another with --bootstrap-server.",
+        "errors#no-connection",
     )
 
 

@@ -1,12 +1,5 @@
 """The options of the sink, with the names of Spark's Kafka connector and Kafka's producer. Pure.
 
-    topic               the topic of all rows; takes precedence over the topic column
-    delivery            exactly-once (default) or at-least-once
-    commitTopic         the compacted topic with the decisions of exactly-once queries
-    txnAppId            together with txnVersion: a batch write that takes effect once per pair
-    txnVersion          a growing number, such as the batch id of `foreachBatch`
-    kafka.*             settings of the connection and of the producer
-
 Spark's options are case-insensitive, so names arrive in lower case.
 """
 
@@ -24,7 +17,15 @@ from millstream.spark.error import OptionError
 from millstream.spark.kafka_option import PREFIX, kafka_properties, pop_connection
 
 COMMIT_TOPIC_DEFAULT: Final = "__millstream_spark_commits"
-_NAMES: Final = ("topic", "delivery", "commitTopic", "txnAppId", "txnVersion")
+#: The options and their meanings, in the order of the reference.
+OPTIONS: Final[Mapping[str, str]] = {
+    "topic": "The topic of all rows. It takes precedence over the column `topic`.",
+    "delivery": "`exactly-once` (default) or `at-least-once`.",
+    "commitTopic": "The compacted topic with the decisions of exactly-once queries. By default"
+    f" `{COMMIT_TOPIC_DEFAULT}`.",
+    "txnAppId": "Together with `txnVersion`: a batch write that takes effect once for each pair.",
+    "txnVersion": "A number that grows, such as the batch id of `foreachBatch`.",
+}
 #: Options of Spark and of the source. They are ignored, as programs share one set of options.
 _IDLE_NAMES: Final = frozenset({"checkpointlocation", "queryname", "path", "includeheaders"})
 #: Settings of Kafka's producer that have no effect on this sink. They are ignored.
@@ -55,7 +56,8 @@ _REFUSED_KAFKA: Final = {
     "interceptor.classes": "the sink does not support interceptors",
     "partitioner.class": "add a partition column",
 }
-_KNOWN_KAFKA: Final = (
+#: `kafka.*` options that have an effect, without the prefix. Those of connections come on top.
+KAFKA_OPTIONS: Final = (
     "acks",
     "batch.size",
     "bootstrap.servers",
@@ -140,11 +142,11 @@ def _check_known(given: Mapping[str, str], left: Mapping[str, str]) -> None:
         if name in _REFUSED_KAFKA:
             raise OptionError(f"{PREFIX}{name} cannot be set: {_REFUSED_KAFKA[name]}")
         if name not in _IDLE_KAFKA:
-            raise _unknown(PREFIX + name, [PREFIX + known for known in _KNOWN_KAFKA])
-    known = {name.lower() for name in _NAMES}
+            raise _unknown(PREFIX + name, [PREFIX + known for known in KAFKA_OPTIONS])
+    known = {name.lower() for name in OPTIONS}
     for name in given:
         if not name.startswith(PREFIX) and name not in known and name not in _IDLE_NAMES:
-            raise _unknown(name, list(_NAMES))
+            raise _unknown(name, list(OPTIONS))
 
 
 def _unknown(name: str, known: list[str]) -> OptionError:

@@ -32,26 +32,33 @@ from millstream.spark.source.offset_position import (
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 HEADERS: Final = "headers"
 
-_NAMES: Final = (
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "startingTimestamp",
-    "startingOffsetsByTimestamp",
-    "startingOffsetsByTimestampStrategy",
-    "endingOffsets",
-    "endingTimestamp",
-    "endingOffsetsByTimestamp",
-    "maxOffsetsPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxRecordsPerPartition",
-    "includeHeaders",
-    "failOnDataLoss",
-    "columns",
-)
+#: The options and their meanings, in the order of the reference.
+OPTIONS: Final[Mapping[str, str]] = {
+    "subscribe": "The topics to read, with commas between them.",
+    "subscribePattern": "A regular expression; topics whose whole name matches are read.",
+    "assign": 'The partitions to read, as JSON: `{"orders": [0, 1]}`.',
+    "startingOffsets": "Where a new query starts: `earliest`, `latest` or JSON with an offset for"
+    ' each partition (`{"orders": {"0": 23, "1": -2}}`; -2 is earliest, -1 is latest). By default'
+    " `latest` for streams, `earliest` for batches.",
+    "startingTimestamp": "Start at the first record at or after this time, in ms since the epoch.",
+    "startingOffsetsByTimestamp": "The same for each partition, as JSON.",
+    "startingOffsetsByTimestampStrategy": "If no record is that new: `error` (default) or"
+    " `latest`.",
+    "endingOffsets": "Where a batch ends: `latest` (default) or JSON with offsets.",
+    "endingTimestamp": "A batch ends before the first record at or after this time.",
+    "endingOffsetsByTimestamp": "The same for each partition, as JSON.",
+    "maxOffsetsPerTrigger": "Maximum number of offsets in a micro-batch.",
+    "minOffsetsPerTrigger": "A micro-batch starts once this many offsets are available, or after"
+    " `maxTriggerDelay`.",
+    "maxTriggerDelay": "Maximum time that a micro-batch waits for `minOffsetsPerTrigger`. By"
+    " default `15m`.",
+    "minPartitions": "Minimum number of Spark partitions; large Kafka partitions are split.",
+    "maxRecordsPerPartition": "Maximum number of records in a Spark partition.",
+    "includeHeaders": "Whether the column `headers` is added.",
+    "failOnDataLoss": "Whether the query stops if records that it has not read are gone. By"
+    " default `true`.",
+    "columns": "The columns to read, with commas between them. The others are not decoded.",
+}
 #: Options of the connector's own implementation.
 _IDLE_NAMES: Final = (
     "kafkaConsumer.pollTimeoutMs",
@@ -90,7 +97,8 @@ _IDLE_KAFKA: Final = frozenset(
         "socket.connection.setup.timeout.max.ms",
     }
 )
-_KNOWN_KAFKA: Final = (
+#: `kafka.*` options that have an effect, without the prefix.
+KAFKA_OPTIONS: Final = (
     "bootstrap.servers",
     "client.id",
     "client.rack",
@@ -262,14 +270,14 @@ def _lower(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _check_names(left: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in (*_NAMES, *_IDLE_NAMES)}
+    known = {name.lower(): name for name in (*OPTIONS, *_IDLE_NAMES)}
     for name in left:
         if name not in known and not name.startswith("kafka."):
             near = difflib.get_close_matches(name, known, 1)
             hint = f" (did you mean {known[near[0]]}?)" if near else ""
             raise OptionError(
-                f"{name} is not an option of the source{hint}: the options are {', '.join(_NAMES)},"
-                " and kafka.* for connections"
+                f"{name} is not an option of the source{hint}: the options are"
+                f" {', '.join(OPTIONS)}, and kafka.* for connections"
             )
 
 
@@ -279,7 +287,7 @@ def _check_kafka(left: Mapping[str, str]) -> None:
         if name in _REFUSED_KAFKA:
             raise OptionError(f"kafka.{name} cannot be set: {_REFUSED_KAFKA[name]}")
         if name not in _IDLE_KAFKA and not name.startswith(("metric", "ssl.", "sasl.")):
-            near = difflib.get_close_matches(name, [*_KNOWN_KAFKA, *_IDLE_KAFKA], 1)
+            near = difflib.get_close_matches(name, [*KAFKA_OPTIONS, *_IDLE_KAFKA], 1)
             hint = f": did you mean kafka.{near[0]}?" if near else ""
             raise OptionError(f"kafka.{name} is not known{hint}")
 

@@ -1,0 +1,48 @@
+"""A service on asyncio: it answers requests of one topic in another topic.
+
+python -m examples.async_service
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from millstream import AsyncConsumer, AsyncProducer
+
+
+async def serve(bootstrap_servers: str | None, count: int) -> None:
+    """Answer `count` requests."""
+    async with (
+        AsyncProducer(bootstrap_servers) as producer,
+        AsyncConsumer(bootstrap_servers, topics=["requests"], group_id="service") as consumer,
+    ):
+        async for record in consumer:
+            await producer.send("responses", record.value.upper(), key=record.key)
+            count -= 1
+            if count == 0:
+                return
+
+
+async def call(bootstrap_servers: str | None, names: list[str]) -> None:
+    """Send requests and print the responses."""
+    async with AsyncProducer(bootstrap_servers) as producer:
+        for name in names:
+            await producer.send("requests", f"hello {name}", key=name)
+    left = len(names)
+    async with AsyncConsumer(bootstrap_servers, topics=["responses"]) as consumer:
+        async for record in consumer:
+            print(record.key.decode(), "got", record.value.decode())
+            left -= 1
+            if left == 0:
+                return
+
+
+async def main(bootstrap_servers: str | None = None) -> None:
+    """Run the service and its caller on one event loop."""
+    names = ["alice", "bob"]
+    await asyncio.gather(serve(bootstrap_servers, len(names)), call(bootstrap_servers, names))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

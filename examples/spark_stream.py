@@ -1,0 +1,47 @@
+"""A stream on Spark, from topic to topic, exactly once.
+
+python -m examples.spark_stream
+"""
+
+from __future__ import annotations
+
+import sys
+
+from millstream import JsonSerializer, Producer
+from millstream.spark.session import spark_session
+
+
+def main(servers: str = "127.0.0.1:9092", checkpoint: str = "checkpoints/totals") -> None:
+    """Sum up payments by customer, and write the sums to a topic."""
+    with Producer(servers, value_serializer=JsonSerializer()) as producer:
+        for number in range(100):
+            payment = {"customer": f"c{number % 3}", "cents": number}
+            producer.send("payments", payment, key=payment["customer"])
+
+    spark = spark_session("payments")
+    payments = (
+        spark.readStream.format("millstream")
+        .option("kafka.bootstrap.servers", servers)
+        .option("subscribe", "payments")
+        .option("startingOffsets", "earliest")
+        .load()
+        .selectExpr("from_json(cast(value as string), 'customer STRING, cents LONG') AS p")
+    )
+    totals = payments.groupBy("p.customer").agg({"p.cents": "sum"})
+    query = (
+        totals.toDF("key", "total")
+        .selectExpr("key", "cast(total as string) AS value")
+        .writeStream.format("millstream")
+        .outputMode("update")
+        .option("kafka.bootstrap.servers", servers)
+        .option("topic", "totals")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    print("written to the topic totals")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

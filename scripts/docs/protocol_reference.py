@@ -1,0 +1,46 @@
+"""The reference page of the protocol: the APIs that the broker serves, from its handlers."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any, Final
+
+from scripts.docs.markdown import table
+
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES
+from millstream.wire.api import PRIVATE_FROM
+
+#: "Fetch: versions 4 to 18. A sentence that follows."
+_FIRST_LINE: Final = re.compile(r"(\w+): versions? [\d to]+\.\s*", re.DOTALL)
+
+
+def page() -> str:
+    """Return a table of APIs and versions, then the description of each handler."""
+    public = [
+        entry for entry in (*ENTRIES, *TELEMETRY_ENTRIES) if entry.request.api_key < PRIVATE_FROM
+    ]
+    rows = [
+        (f"`{_name(entry)}`", str(int(entry.request.api_key)), _versions(entry)) for entry in public
+    ]
+    sections = [
+        f"### {_name(entry)}\n\nVersions {_versions(entry)}. {_text(entry)}\n" for entry in public
+    ]
+    heads = ("API", "key", "versions")
+    return table(heads, rows) + "\n## Each API\n\n" + "\n".join(sections)
+
+
+def _name(entry: ApiEntry[Any, Any]) -> str:
+    return entry.request.__name__.removesuffix("Request")
+
+
+def _versions(entry: ApiEntry[Any, Any]) -> str:
+    first, last = entry.versions
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _text(entry: ApiEntry[Any, Any]) -> str:
+    """Return the docstring of the handler's module, without the API's name and versions."""
+    text = str(sys.modules[entry.handle.__module__].__doc__)
+    return _FIRST_LINE.sub("", text, count=1).strip()

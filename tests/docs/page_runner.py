@@ -1,0 +1,208 @@
+"""Runs the blocks of a page, in order, in a folder of their own.
+
+Python blocks of a page share a namespace, in one interpreter for all pages. Each block of commands
+has a shell of its own. Blocks that define tests (`def test_`) are run by pytest.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from docs.documents import Block
+from docs.interpreter_program import END
+
+SECONDS_MAX = 150.0
+_BIN = Path(sys.executable).parent
+
+
+#: Spark starts once for all pages. Small, for a machine with two cores.
+_SPARK = {
+    "SPARK_MASTER": "local[2]",
+    "PYSPARK_SUBMIT_ARGS": "--driver-memory 1g --conf spark.ui.enabled=false"
+    " --conf spark.sql.shuffle.partitions=2 pyspark-shell",
+}
+
+
+def page_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of blocks: this Python's commands, and no settings of the person who
+    runs the tests."""
+    path = f"{_BIN}{os.pathsep}{os.environ['PATH']}"
+    own = {"PATH": path, "XDG_CONFIG_HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "120"}
+    return {**os.environ, **own, **_SPARK}
+
+
+class Interpreter:
+    """A Python process that runs blocks."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        program = Path(__file__).with_name("interpreter_program.py")
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", program],
+            env=dict(environment),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def start_page(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._send({"page": True, "cwd": str(folder), "environment": dict(environment)})
+
+    def run(self, block: Block, code: str) -> str:
+        """Run a block and return its output. Raises AssertionError if it fails."""
+        self._send({"code": code, "name": str(block)})
+        assert self._process.stdout is not None
+        said: list[str] = []
+        with _deadline(self._process):
+            for line in self._process.stdout:
+                if line.startswith(END):
+                    return _checked(block, "".join(said), line.removeprefix(END).strip())
+                said.append(line)
+                if block.mode == "until" and block.text in line:
+                    self._process.send_signal(signal.SIGINT)
+        raise AssertionError(f"{block}: no end within {SECONDS_MAX} s:\n{''.join(said)}")
+
+    def _send(self, message: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+
+def _checked(block: Block, output: str, outcome: str) -> str:
+    is_expected = outcome != "failed" and (block.mode == "until" or not outcome)
+    assert is_expected, f"{block}: {outcome}:\n{output}"
+    assert block.text in output or block.mode != "until", f"{block}: {output}"
+    return output
+
+
+@contextmanager
+def _deadline(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Kill the process if the block takes too long; its output then ends."""
+    timer = threading.Timer(SECONDS_MAX, process.kill)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+class PageRunner:
+    """The state of a page: its folder, its environment and its background processes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        environment: Mapping[str, str],
+        replaced: Mapping[str, str],
+        interpreter: Interpreter,
+    ) -> None:
+        self._folder = folder
+        self._environment = dict(environment)
+        self._replaced = replaced
+        self._interpreter = interpreter
+        self._background: list[subprocess.Popen[str]] = []
+        self._output = ""
+        # The documents name the commands of a checkout.
+        (folder / ".venv").symlink_to(_BIN.parent)
+        interpreter.start_page(folder, environment)
+
+    def run(self, block: Block) -> None:
+        """Run a block. Raises AssertionError with its output if it fails."""
+        code = block.code
+        for old, new in self._replaced.items():
+            code = code.replace(old, new)
+        if block.mode == "output":
+            _assert_printed(block, code, self._output)
+        elif block.file_name is not None:
+            path = self._folder / block.file_name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(code)
+        elif block.language == "python" and re.search(r"^def test_", code, re.MULTILINE):
+            self._run_tests(block, code)
+        elif block.language == "python":
+            self._output = self._interpreter.run(block, code)
+        else:
+            self._output = self._run_commands(block, code)
+
+    def close(self) -> None:
+        for process in self._background:
+            _signal(process, signal.SIGTERM)
+        for process in self._background:
+            try:
+                process.communicate(timeout=30)
+            except subprocess.TimeoutExpired:
+                _signal(process, signal.SIGKILL)
+                process.communicate()
+
+    def _run_tests(self, block: Block, code: str) -> None:
+        name = f"test_line_{block.line}.py"
+        (self._folder / name).write_text(code)
+        self._run_commands(block, f"{sys.executable} -m pytest -q -p no:cacheprovider {name}")
+
+    def _run_commands(self, block: Block, code: str) -> str:
+        process = subprocess.Popen(
+            ["bash", "-euo", "pipefail", "-c", code],
+            cwd=self._folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        if block.mode == "background":
+            self._background.append(process)
+            return _wait_until_ready(process, process.stdout, block)
+        said = []
+        with _deadline(process), process:
+            for line in process.stdout:
+                said.append(line)
+                if block.mode == "until" and block.text in line:
+                    _signal(process, signal.SIGINT)
+        output = "".join(said)
+        is_expected = process.returncode == 0 or block.mode == "until"
+        assert is_expected, f"{block}: exit code {process.returncode}:\n{output}"
+        assert block.text in output or block.mode != "until", f"{block}: {output}"
+        return output
+
+
+def _signal(process: subprocess.Popen[str], number: int) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
+def _wait_until_ready(process: subprocess.Popen[str], output: IO[str], block: Block) -> str:
+    said = []
+    with _deadline(process):
+        for line in output:
+            said.append(line)
+            if block.text in line:
+                # The process must be able to print more.
+                threading.Thread(target=output.read, daemon=True).start()
+                return "".join(said)
+    raise AssertionError(f"{block}: ended before it was ready:\n{''.join(said)}")
+
+
+def _assert_printed(block: Block, expected: str, output: str) -> None:
+    """Each expected line must occur, in order. `...` stands for any text."""
+    lines = [" ".join(line.split()) for line in output.splitlines()]
+    for line in expected.splitlines():
+        pattern = re.escape(" ".join(line.split())).replace(r"\.\.\.", ".*")
+        while lines and not re.fullmatch(pattern, lines[0]):
+            lines.pop(0)
+        assert lines, f"{block}: {line!r} is not in the output, or not in this order:\n{output}"
