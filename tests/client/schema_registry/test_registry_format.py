@@ -133,6 +133,13 @@ def test_message_indexes_name_nested_messages(registry_url: str) -> None:
     assert serde.deserialize(written, context).item == "apple"
 
 
+def test_messages_of_another_type_are_an_error(registry_url: str) -> None:
+    context = RecordContext(new_topic(), "value", [])
+    written = RegistryProtobufSerde(registry_url, order.Line).serialize(order.Line(), context)
+    with pytest.raises(SerializationError, match=r"a message Order\.Line, not a message Order"):
+        RegistryProtobufSerde(registry_url, order.Order).deserialize(written, context)
+
+
 def test_subjects_are_named_by_a_strategy(registry_url: str, client: SchemaRegistryClient) -> None:
     topic = new_topic()
     strategies: list[tuple[Any, str]] = [

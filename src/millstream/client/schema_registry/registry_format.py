@@ -10,7 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Unpack
 
-from millstream.client.error import UsageError
+from millstream.client.error import SerializationError, UsageError
+from millstream.client.schema_registry.frame import Frame, message_indexes
+from millstream.client.schema_registry.message_name import message_name, own_name
 from millstream.client.schema_registry.registry import SchemaRegistry, imported
 from millstream.client.schema_registry.registry_serde import (
     RegistrySerde,
@@ -87,7 +89,8 @@ class RegistryJsonSerde(RegistrySerde):
 class RegistryProtobufSerde(RegistrySerde):
     """Messages of one generated Protobuf class with a schema registry.
 
-    The class brings its schema. The files that it imports are registered under their names.
+    The class brings its schema. The files that it imports are registered under their names. A
+    message of another type in the topic is an error.
     """
 
     def __init__(
@@ -108,7 +111,29 @@ class RegistryProtobufSerde(RegistrySerde):
         def deserializer(client: Any) -> Any:
             return module.ProtobufDeserializer(message, settings.reading(), client)
 
-        super().__init__(registry, serializer, deserializer)
+        found = SchemaRegistry.of(registry)
+        check = _MessageCheck(found, own_name(message.DESCRIPTOR))
+        super().__init__(found, serializer, deserializer, check)
+
+
+class _MessageCheck:
+    """Rejects frames of other messages than the one that a serde is for."""
+
+    def __init__(self, registry: SchemaRegistry, name: str) -> None:
+        self._registry = registry
+        self._name = name
+        #: Names by schema id and message indexes.
+        self._names: dict[tuple[Any, ...], str] = {}
+
+    def __call__(self, frame: Frame) -> None:
+        indexes, _ = message_indexes(frame.body)
+        key = (frame.schema_id, *indexes)
+        name = self._names.get(key)
+        if name is None:
+            schema = self._registry.schema(frame.schema_id, "PROTOBUF")
+            name = self._names[key] = message_name(schema.text, indexes)
+        if name != self._name:
+            raise SerializationError(f"it is a message {name}, not a message {self._name}")
 
 
 def _schema(given: SchemaSource) -> Any:

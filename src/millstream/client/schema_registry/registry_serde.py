@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NotRequired, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schema_registry.error import RegistryError, registry_errors
-from millstream.client.schema_registry.frame import HEADERS, joined, parsed
+from millstream.client.schema_registry.frame import HEADERS, Frame, joined, parsed
 from millstream.client.schema_registry.registry import SchemaRegistry, imported
 from millstream.client.serde_context import RecordContext
 
@@ -125,9 +125,12 @@ class RegistrySerde:
         registry: SchemaRegistry | str,
         make_serializer: Callable[[Any], Any],
         make_deserializer: Callable[[Any], Any],
+        check: Callable[[Frame], None] | None = None,
     ) -> None:
         self._registry = SchemaRegistry.of(registry)
         self._make_serializer = make_serializer
+        #: Called with each frame before it is deserialized.
+        self._check = check
         self._serializers: dict[tuple[str, str], Any] = {}
         #: Topics and parts that were serialized once.
         self._serialized: set[tuple[str, str]] = set()
@@ -160,7 +163,9 @@ class RegistrySerde:
         topic, part, headers = _checked(context)
         framed = joined(data, headers, part)
         try:
-            parsed(framed)
+            frame = parsed(framed)
+            if self._check is not None:
+                self._check(frame)
         except ValueError as error:
             raise SerializationError(str(error)) from error
         with registry_errors(self._registry.url, f"Deserializing a {part} of topic {topic!r}"):
