@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from client.schema_registry import order
+from harness import order_schema as order
 from harness.broker_process import HOST, free_port
 from harness.fake_registry import FakeRegistry
 from millstream.client.error import SerializationError, UsageError

@@ -19,7 +19,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSe
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import SerializationContext
 
-from client.schema_registry import order
+from harness import order_schema as order
 from harness.fake_registry import FakeRegistry
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schema_registry.error import SchemaNotFound, SchemaRejected

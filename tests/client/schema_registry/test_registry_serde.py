@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from client.schema_registry import order
+from harness import order_schema as order
 from harness.fake_registry import FakeRegistry
 from millstream.client.error import SerializationError
 from millstream.client.schema_registry import registry_serde
