@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Never, Self
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -28,6 +28,7 @@ from millstream.client.error import (
     settings_error,
     translated,
 )
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
 from millstream.client.setting import servers_of
 
@@ -59,13 +60,15 @@ class Admin:
 
     def __init__(
         self,
-        servers: str | None = None,
+        bootstrap_servers: str | None = None,
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout: float = TIMEOUT_S,
         config: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> None:
-        self._timeout_s = timeout_s
-        properties = {"bootstrap.servers": servers_of(servers), **(config or {})}
+        reject_unknown(unknown, ("bootstrap_servers", "timeout", "config"))
+        self._timeout_s = timeout
+        properties = {"bootstrap.servers": servers_of(bootstrap_servers), **(config or {})}
         try:
             self._client: AdminClient | None = AdminClient(properties, logger=_logger)
         except KafkaException as error:
@@ -162,21 +165,21 @@ class Admin:
         listed = self._open().list_consumer_groups(request_timeout=self._timeout_s)
         return sorted(each.group_id for each in self._wait(listed, "Asking for groups").valid)
 
-    def group_offsets(self, group: str) -> dict[Partition, int]:
+    def group_offsets(self, group_id: str) -> dict[Partition, int]:
         """Return a group's committed offsets."""
-        asked = [ConsumerGroupTopicPartitions(group)]
+        asked = [ConsumerGroupTopicPartitions(group_id)]
         found = self._open().list_consumer_group_offsets(asked, request_timeout=self._timeout_s)
-        rows = self._wait(found[group], f"Asking for the offsets of group {group!r}")
+        rows = self._wait(found[group_id], f"Asking for the offsets of group {group_id!r}")
         return {
             Partition(row.topic, row.partition): row.offset
             for row in rows.topic_partitions
             if row.offset >= 0
         }
 
-    def delete_group(self, group: str) -> None:
+    def delete_group(self, group_id: str) -> None:
         """Delete a group without members, and its offsets."""
-        deleted = self._open().delete_consumer_groups([group], request_timeout=self._timeout_s)
-        self._wait(deleted[group], f"Deleting group {group!r}")
+        deleted = self._open().delete_consumer_groups([group_id], request_timeout=self._timeout_s)
+        self._wait(deleted[group_id], f"Deleting group {group_id!r}")
 
     def close(self) -> None:
         """Close the client. Further calls raise ClosedError."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from millstream.client.error import ClientError, SerializationError
+from millstream.client.error import MillstreamError, SerializationError
 
 _NO_ACCESS: Final = (401, 403)
 _NOT_FOUND: Final = 404
@@ -27,7 +27,7 @@ _NO_GUID_HINT: Final = (
 )
 
 
-class RegistryError(ClientError):
+class RegistryError(MillstreamError):
     """`status` is the HTTP status, `code` the registry's own error code; 0 if there was none."""
 
     def __init__(self, sentence: str, status: int = 0, code: int = 0) -> None:
