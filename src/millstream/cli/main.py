@@ -32,6 +32,7 @@ MODULES: Final = {
         "consume": "consume",
         "outbox": "outbox",
         "dlq": "dlq",
+        "worker": "worker.worker",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
     }.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from millstream.client.worker import header as names
+from millstream.client.worker.message import header as names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

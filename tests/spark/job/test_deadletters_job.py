@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from millstream.client.worker import header as names
+from millstream.client.worker.message import header as names
 from millstream.spark.job.deadletters_job import deadletters
 from millstream.testing.broker import LocalBroker
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from millstream.client.record import Header, Record
-from millstream.client.worker import header as names
+from millstream.client.worker.message import header as names
 
 SUFFIX: Final = names.dead_letter_topic("")
 

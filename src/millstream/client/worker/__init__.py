@@ -6,10 +6,10 @@ retries and delayed messages. It leaves reading and sending to the consumer and 
 
 from __future__ import annotations
 
-from millstream.client.worker.breaker import Breaker
 from millstream.client.worker.failure import DeadlinePassed, ProcessDied
 from millstream.client.worker.hint import Hint
-from millstream.client.worker.job import Job
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.policy.breaker import Breaker
 from millstream.client.worker.worker import Worker
 
 __all__ = ["Breaker", "DeadlinePassed", "Hint", "Job", "ProcessDied", "Worker"]

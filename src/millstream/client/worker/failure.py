@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from millstream.client.error import MillstreamError
+from millstream.client.error import MillstreamError, SerializationError
 
 
 class DeadlinePassed(MillstreamError, TimeoutError):  # noqa: N818
@@ -11,3 +11,11 @@ class DeadlinePassed(MillstreamError, TimeoutError):  # noqa: N818
 
 class ProcessDied(MillstreamError):  # noqa: N818
     """The worker's process died each time that the message was in progress."""
+
+
+class InvalidPayload(SerializationError):  # noqa: N818
+    """The value of a message does not have the type that its handler asks for."""
+
+
+class MessageExpired(MillstreamError):  # noqa: N818
+    """The time to live of a message ended before its handler started."""

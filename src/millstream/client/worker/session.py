@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,14 +20,21 @@ from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.outcome import Counts
-from millstream.client.worker.plain_publisher import PlainPublisher
-from millstream.client.worker.policy import WorkerSettings
-from millstream.client.worker.publisher import Publisher, PublisherClients
-from millstream.client.worker.runner import Handler, runner_for
-from millstream.client.worker.transactional_publisher import TransactionalPublisher
+from millstream.client.worker.cron.clock import CronClock
+from millstream.client.worker.cron.tick_log import TopicTickLog
+from millstream.client.worker.cron.ticks import cron_topic
+from millstream.client.worker.handler.routes import Handler, Routes
+from millstream.client.worker.handler.runner import runner_for
+from millstream.client.worker.policy.policy import WorkerSettings
+from millstream.client.worker.policy.rate_limit import RateLimit
+from millstream.client.worker.publish.plain_publisher import PlainPublisher
+from millstream.client.worker.publish.publisher import Publisher, PublisherClients
+from millstream.client.worker.publish.transactional_publisher import TransactionalPublisher
+from millstream.client.worker.queue.job_queue import JobQueue
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.outcome import Counts
+from millstream.client.worker.queue.topic_queue import TopicQueues
+from millstream.client.worker.topics import client_options
 
 _logger = logging.getLogger(__name__)
 
@@ -50,6 +57,8 @@ class SessionConfig:
     group: str
     topics: list[str]
     settings: WorkerSettings
+    routes: Routes
+    #: The handlers and middleware of `routes` as one function.
     handler: Handler
     counts: Counts
     #: The worker's id in offset metadata.
@@ -69,6 +78,11 @@ class WorkerSession:
         self.queue = JobQueue(
             settings, config.group, config.counts, config.owner, config.is_stopping
         )
+        queues = topic_queues(settings, config.routes.rate_limits(config.topics))
+        if queues is not None:
+            self.queue.start_by_topic(queues)
+        #: The group has assigned partitions, or none because others have all.
+        self.has_joined = False
         #: Partitions whose messages may be added.
         self._opened: set[Partition] = set()
         #: Opened partitions whose metadata does not name this worker yet.
@@ -90,6 +104,7 @@ class WorkerSession:
         clients = PublisherClients(self._consumer, self._producer, self.queue, config.repair)
         self._publisher: Publisher = make(clients, settings.interval_s)
         self._runner = runner_for(config.handler, self.queue, settings.concurrency)
+        self._clock = self._cron_clock(config)
 
     @property
     def assignment(self) -> frozenset[Partition]:
@@ -104,6 +119,8 @@ class WorkerSession:
     def run(self) -> None:
         """Work until the worker stops, then finish running jobs, commit and leave the group."""
         self._runner.start()
+        if self._clock is not None:
+            self._clock.start()
         try:
             while not self._is_stopping():
                 self._turn()
@@ -111,6 +128,15 @@ class WorkerSession:
             self._abandon()
             raise
         self._drain()
+
+    def _cron_clock(self, config: SessionConfig) -> CronClock | None:
+        """Return the clock that sends the ticks of periodic jobs, if there are any."""
+        if not config.routes.cron:
+            return None
+        topic = cron_topic(config.group)
+        log = TopicTickLog(topic, config.servers, client_options(config.settings))
+        owned = Partition(topic, 0)
+        return CronClock(config.routes.cron, log, lambda: owned in self._consumer.assignment)
 
     def _turn(self) -> None:
         self._has_changed = False
@@ -188,7 +214,13 @@ class WorkerSession:
             # The partition was revoked at this moment.
             _logger.debug("%s", error)
 
-    # Partitions that are revoked; called inside the consumer's poll
+    # Rebalances; called inside the consumer's poll
+
+    def _on_assign(self, consumer: Consumer, partitions: list[Partition]) -> None:
+        self.has_joined = True
+        callback = self._settings.consumer.get("on_assign")
+        if callback is not None:
+            callback(consumer, partitions)
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[Partition]) -> None:
         if not self._is_closing:
@@ -241,6 +273,8 @@ class WorkerSession:
     def _close(self) -> None:
         """Close the clients. Everything that can be committed is: revocations commit no more."""
         self._is_closing = True
+        if self._clock is not None:
+            self._clock.stop()
         for client in (self._consumer, self._producer):
             try:
                 client.close()
@@ -251,6 +285,7 @@ class WorkerSession:
         options: dict[str, Any] = {
             **self._settings.consumer,
             "commit_interval": 0,
+            "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
             "on_lost": self._on_lost,
         }
@@ -272,3 +307,11 @@ class WorkerSession:
             options = limits | options
             options |= {"transactional_id": f"{group}-{name}"}
         return options
+
+
+def topic_queues(settings: WorkerSettings, limits: Mapping[str, RateLimit]) -> TopicQueues | None:
+    """Return the queues of a worker with priorities or rate limits; None for all others."""
+    if not settings.priorities and not limits and settings.rate_limit is None:
+        return None
+    limit = None if settings.rate_limit is None else RateLimit(settings.rate_limit)
+    return TopicQueues(settings.priorities, limits, limit)

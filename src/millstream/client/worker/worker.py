@@ -9,20 +9,19 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Never, Self, TypeVar, Unpack
+from typing import Any, Final, Never, Self, TypeVar, Unpack, overload
 
-from millstream.client.admin import Admin
 from millstream.client.consumer.consumer import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
-from millstream.client.record import Partition
-from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
-from millstream.client.worker.header import HEADERS_BYTES_MAX
-from millstream.client.worker.hint import Hint, hint_of, lag_of
-from millstream.client.worker.outcome import Counts
-from millstream.client.worker.policy import WorkerOptions, WorkerSettings
-from millstream.client.worker.runner import Handler, check_handler
+from millstream.client.worker.cron.expression import CronExpression
+from millstream.client.worker.cron.ticks import CronJob, cron_topic
+from millstream.client.worker.handler.routes import Handler, Routes
+from millstream.client.worker.hint import Hint, hint_of
+from millstream.client.worker.policy.policy import WorkerOptions, WorkerSettings
+from millstream.client.worker.queue.outcome import Counts
 from millstream.client.worker.session import SessionConfig, WorkerSession
+from millstream.client.worker.topics import WorkerTopics
 from millstream.env.termination import on_termination
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class Worker:
         self,
         bootstrap_servers: str | None = None,
         *,
-        topics: Sequence[str],
+        topics: Sequence[str] | None = None,
         group_id: str = "",
         handler: Handler | None = None,
         **options: Unpack[WorkerOptions],
@@ -77,8 +76,8 @@ class Worker:
             raise UsageError("A worker needs a group: pass group_id='...'.")
         self._servers = bootstrap_servers
         self._group = group_id
-        self._topics = topics_of(topics)
-        self._handler: Handler | None = None
+        self._given_topics = None if topics is None else topics_of(topics)
+        self._routes = Routes()
         if handler is not None:
             self.handler(handler)
         self._stopping = threading.Event()
@@ -89,13 +88,103 @@ class Worker:
         self._session: WorkerSession | None = None
         self._began_at: float | None = None
         self._failure: BaseException | None = None
+        self._topics_on_brokers = WorkerTopics(bootstrap_servers, self._settings)
         self.counts = Counts()
 
-    def handler(self, function: Function) -> Function:
-        """Decorator: set the function that is called with each `Job`."""
-        check_handler(function)
-        self._handler = function
+    # What the worker calls
+
+    @overload
+    def handler(self, first: Function, /) -> Function: ...
+
+    @overload
+    def handler(
+        self, first: str | None = None, /, *topics: str, rate_limit: str | None = None
+    ) -> Callable[[Function], Function]: ...
+
+    def handler(self, first: Any = None, /, *topics: str, rate_limit: str | None = None) -> Any:
+        """Decorator: set the function that is called for each message.
+
+        `@worker.handler` sets the function for all topics, `@worker.handler("orders", "refunds")`
+        the function for these topics. It is called with a `Job`, or with the value as the type that
+        its parameter is annotated with (a pydantic model, msgspec Struct or dataclass). A message
+        whose value does not validate becomes a dead letter at once. `rate_limit="10/s"` limits the
+        attempts that start in this process.
+        """
+        if first is not None and not isinstance(first, str):
+            self._routes.add(first, topics, rate_limit)
+            return first
+        names = [] if first is None else [first, *topics]
+
+        def add(function: Function) -> Function:
+            self._routes.add(function, names, rate_limit)
+            return function
+
+        return add
+
+    def middleware(self, function: Function) -> Function:
+        """Decorator: call `function(job, call_next)` around each handler call.
+
+        It calls `call_next(job)`, or awaits it if the handlers are coroutine functions. The first
+        middleware is the outermost one. An exception of the handler passes through it.
+        """
+        self._routes.add_middleware(function)
         return function
+
+    def cron(
+        self, expression: str, *, timezone: str = "UTC", name: str | None = None
+    ) -> Callable[[Function], Function]:
+        """Decorator: run a function at the times of a cron expression.
+
+        >>> worker = Worker(group_id="billing")
+        >>> @worker.cron("*/5 * * * *")
+        ... def close_invoices():
+        ...     ...
+
+        Each tick is a message in the topic `<group>.cron`. One worker of the group sends it, and
+        one runs it, with retries and dead letters. A tick runs once, and again if its process dies
+        before it is committed, or if the member is replaced while it runs. Of the ticks that were
+        missed while no worker ran, only the last one runs. Ticks of one job do not overlap, unless
+        `order="none"`. The function takes nothing, or a `Job` whose `record.timestamp` is the time
+        of the tick. `name` identifies the job, by default the name of the function.
+        """
+
+        def add(function: Function) -> Function:
+            found = name or str(getattr(function, "__name__", "job"))
+            job = CronJob(found, CronExpression(expression, timezone), function)
+            self._routes.add_cron(job)
+            return function
+
+        return add
+
+    def observe(self, callback: Callable[[str, float], object]) -> None:
+        """Call `callback(topic, seconds)` after each handler call, for metrics."""
+        self._routes.observer = callback
+
+    def check(self) -> None:
+        """Raise UsageError unless the worker has topics, and a handler for each of them."""
+        if not self._routes.has_handler:
+            raise UsageError(
+                "The worker has no handler: pass handler=, or decorate a function with "
+                "@worker.handler."
+            )
+        topics = self.topics
+        if not topics and not self._routes.cron:
+            raise UsageError(
+                "The worker has no topics: pass topics=[...], or name them in "
+                "@worker.handler('orders')."
+            )
+        self._routes.check(topics)
+        self._routes.compiled(cron_topic(self._group))
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that were given, or those that handlers name."""
+        return self._routes.topics if self._given_topics is None else self._given_topics
+
+    @property
+    def group_id(self) -> str:
+        """The group of the worker."""
+        return self._group
 
     def run(self) -> None:
         """Work until `stop()`, SIGTERM or Ctrl-C. Then finish running jobs, commit and leave the
@@ -135,19 +224,26 @@ class Worker:
         session = self._session
         return session is not None and session.is_full
 
+    @property
+    def in_progress(self) -> int:
+        """The number of handlers that run."""
+        session = self._session
+        return 0 if session is None else session.queue.running
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the worker is a member of its group."""
+        session = self._session
+        return session is not None and session.has_joined
+
     def hint(self, catch_up: float = 60.0, **unknown: Never) -> Hint:
         """Return how many such workers the group needs to catch up in `catch_up` seconds."""
         if unknown:
             reject_unknown(unknown)
-        admin = Admin(self._servers, config=self._settings.consumer.get("config"))
-        with admin:
-            ends: dict[Partition, int] = {}
-            for topic in self._topics:
-                ends |= admin.offsets(topic)
-            lag = lag_of(ends, admin.group_offsets(self._group))
+        lag, partitions = self._topics_on_brokers.lag(self._group, self.topics)
         seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         rate = self.counts.done / seconds if seconds > 0 else 0.0
-        return hint_of(lag, rate, catch_up, len(ends))
+        return hint_of(lag, rate, catch_up, partitions)
 
     def __enter__(self) -> Self:
         """Work on a thread while the block runs."""
@@ -173,13 +269,12 @@ class Worker:
         A signal interrupts the main thread between any two steps. It must not come between reading
         a message and recording its outcome.
         """
-        if self._handler is None:
-            raise UsageError("The worker has no handler: pass handler=, or decorate a function.")
         if not self._ended.is_set():
             raise UsageError("The worker is running: stop it before you start it again.")
+        self.check()
         self._ended.clear()
         self._failure = None
-        arguments = (self._handler,)
+        arguments = (self._routes.compiled(cron_topic(self._group)),)
         threading.Thread(
             target=self._run, args=arguments, name="millstream-worker", daemon=True
         ).start()
@@ -207,46 +302,28 @@ class Worker:
             raise self._failure
 
     def _run_session(self, handler: Handler) -> None:
-        if self._settings.create_topics:
-            self._create_topics()
+        self._create_topics()
         config = SessionConfig(
             servers=self._servers,
             group=self._group,
-            topics=self._topics,
+            topics=self._read_topics(),
             settings=self._settings,
+            routes=self._routes,
             handler=handler,
             counts=self.counts,
             owner=self._id,
             is_stopping=self._stopping.is_set,
-            repair=self._repair,
+            repair=self._create_topics,
         )
         self._session = WorkerSession(config)
         self._session.run()
 
-    def _repair(self) -> None:
-        """Create those of the worker's topics again that were deleted."""
-        if self._settings.create_topics:
-            self._create_topics()
+    def _read_topics(self) -> list[str]:
+        """Return the topics, with the group's topic of ticks if there are periodic jobs."""
+        ticks = [cron_topic(self._group)] if self._routes.cron else []
+        return [*self.topics, *ticks]
 
     def _create_topics(self) -> None:
         """Create the worker's own topics where they are missing."""
-        with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
-            existing = set(admin.topics())
-            for name, topic in self._settings.created_topics(self._topics).items():
-                config = self._settings.topic_config(name)
-                if name not in existing:
-                    self._create_topic(admin, name, topic, config)
-                elif name == scheduled_topic(topic) and not config.items() <= (
-                    admin.topic_config(name).items()
-                ):
-                    # A producer created the topic by sending to it.
-                    admin.alter_topic(name, config)
-
-    def _create_topic(self, admin: Admin, name: str, topic: str, config: dict[str, str]) -> None:
-        """Create `name` for `topic`, with as many partitions. A parked topic has its own number."""
-        is_parked = name == parked_topic(topic)
-        partitions = len(PARKED_S) if is_parked else admin.topic(topic).partitions
-        # Leave room for the headers that the worker adds to the largest message.
-        size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
-        config |= {"max.message.bytes": str(size)}
-        admin.create_topic(name, partitions=partitions, config=config, if_missing=True)
+        ticks = cron_topic(self._group) if self._routes.cron else None
+        self._topics_on_brokers.create(self._read_topics(), ticks)

@@ -1,6 +1,6 @@
 """The deadletters job: counts dead letters by error, source, time and schema, with samples.
 
-Reads `<topic>.dlq` as workers and pipelines write it (the headers of `client/worker/header.py`);
+Reads `<topic>.dlq` as workers and pipelines write it (headers: `client/worker/message/header.py`);
 dead letters of other programs may lack some headers and count under an empty name. Error messages
 are grouped without their numbers and quoted parts. The schema of a value is derived from its bytes:
 the schema id of a schema registry, the field names of a JSON object, or the kind of data.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 from millstream.client.dead_letter.letter import topic_of
-from millstream.client.worker import header as names
+from millstream.client.worker.message import header as names
 from millstream.spark.job.offset_coverage import PartitionSpans, count_offsets
 from millstream.spark.job.report import Report, Step, Table
 from millstream.spark.job.run import Run, RunOptions

@@ -28,9 +28,9 @@ from millstream.client.error import (
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition
-from millstream.client.worker.header import OutputRecord
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import OutputRecord
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.job_queue import JobQueue
 
 _logger = logging.getLogger(__name__)
 

@@ -6,9 +6,14 @@ import pytest
 
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.record import Partition
-from millstream.client.worker.breaker import Breaker
 from millstream.client.worker.hint import hint_of, lag_of
-from millstream.client.worker.policy import AttemptResult, WorkerSettings, backoff_s, next_step
+from millstream.client.worker.policy.breaker import Breaker
+from millstream.client.worker.policy.policy import (
+    AttemptResult,
+    WorkerSettings,
+    backoff_s,
+    next_step,
+)
 
 FAILED = AttemptResult("nack", None, ZeroDivisionError())
 

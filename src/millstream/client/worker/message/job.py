@@ -5,28 +5,43 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeAlias
 
 from millstream.client.error import UsageError
 from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serializer import encoded
-from millstream.client.worker.header import OutputRecord, application_headers, scheduled_record
-from millstream.client.worker.policy import AttemptResult, Serializers
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import (
+    OutputRecord,
+    application_headers,
+    scheduled_record,
+)
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import AttemptResult, Serializers
+
+if TYPE_CHECKING:
+    # Python 3.13 has defaults of type variables; type checkers know them in older versions too.
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Any)
+else:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
 
 Part: TypeAlias = Literal["key", "value"]
+_AS_READ: Final[Any] = object()
 
 
-class Job:
+class Job(Generic[Value]):
     """One attempt at a message.
 
     Returning means `ack()`, raising means `nack()` with that exception. A handler that calls one of
     them decides itself. The last call counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "_serializers", "is_over", "item", "outputs", "result")
+    __slots__ = ("_deadline", "_serializers", "_value", "is_over", "item", "outputs", "result")
 
     def __init__(
         self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
@@ -35,6 +50,8 @@ class Job:
         self._deadline = deadline
         #: For the keys and values that the handler sends.
         self._serializers = serializers
+        #: The typed value, or `_AS_READ`.
+        self._value: Any = _AS_READ
         self.outputs: list[OutputRecord] = []
         self.result: AttemptResult | None = None
         #: The attempt has ended, by its handler or by its deadline.
@@ -67,8 +84,16 @@ class Job:
         return self.item.record.key
 
     @property
-    def value(self) -> Any:
-        return self.item.record.value
+    def value(self) -> Value:
+        """The value: of the type that the handler's annotation names, or as the consumer decodes
+        it.
+        """
+        value = self._value
+        return self.item.record.value if value is _AS_READ else value  # type: ignore[no-any-return]
+
+    def set_value(self, value: Any) -> None:
+        """Replace the value for this attempt: what middleware does before the handler runs."""
+        self._value = value
 
     @property
     def headers(self) -> list[Header]:

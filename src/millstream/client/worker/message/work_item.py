@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.client.record import Partition, Record
-from millstream.client.worker.header import Origin, OutputRecord
+from millstream.client.worker.message.header import Origin, OutputRecord
 
 #: Estimated memory of a message beside its key and value.
 _OVERHEAD_BYTES: Final = 512
@@ -18,6 +18,7 @@ class WorkItem:
         "attempts",
         "deaths",
         "due",
+        "expires",
         "is_dead",
         "is_dropped",
         "is_parked",
@@ -46,6 +47,8 @@ class WorkItem:
         #: Items with the same key run one after the other. None: the item has no order.
         self.queue_key = queue_key
         self.due = due
+        #: When the message's time to live ends. 0: never.
+        self.expires = 0.0
         self.attempts = origin.attempts
         #: Processes that died while this message was in progress.
         self.deaths = 0

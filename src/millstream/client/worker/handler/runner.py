@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
-from millstream.client.error import UsageError
-from millstream.client.worker.job import Job
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.policy import AttemptResult
-
-Handler = Callable[[Job], Any]
+from millstream.client.worker.failure import InvalidPayload
+from millstream.client.worker.handler.routes import Handler, is_coroutine
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.policy.policy import AttemptResult
+from millstream.client.worker.queue.job_queue import JobQueue
 
 
 class Runner(Protocol):
+    """Runs handlers for the jobs of a queue."""
+
     def start(self) -> None:
         """Start to take jobs."""
-
-    """Runs handlers for the jobs of a queue."""
 
     def abandon(self, jobs: list[Job]) -> None:
         """Stop waiting for jobs past their deadline, and run other jobs instead."""
@@ -36,24 +33,15 @@ def runner_for(handler: Handler, queue: JobQueue, concurrency: int) -> Runner:
     return ThreadRunner(handler, queue, concurrency)
 
 
-def check_handler(handler: object) -> None:
-    """Raise if the handler is not callable."""
-    if not callable(handler):
-        raise UsageError(f"The handler {handler!r} is not callable: pass a function of one job.")
-
-
-def is_coroutine(handler: object) -> bool:
-    """Whether calling the handler returns a coroutine."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 -- a class may have an async one
-    )
-
-
 def result_of(job: Job, error: BaseException | None) -> AttemptResult:
     """Return the result that the handler set, or else the one that its end implies."""
     if job.result is not None:
         return job.result
-    return AttemptResult("ack") if error is None else AttemptResult("nack", None, error)
+    if error is None:
+        return AttemptResult("ack")
+    # A further attempt would find the same bytes.
+    kind: Literal["reject", "nack"] = "reject" if isinstance(error, InvalidPayload) else "nack"
+    return AttemptResult(kind, None, error)
 
 
 class ThreadRunner:

@@ -5,6 +5,7 @@
     millstream.attempts     number of attempts so far
     millstream.due          in retry, scheduled and parked topics: not before, in ms since 1970
     millstream.parked       in parked topics: when to move it on, in ms since 1970
+    millstream.ttl          seconds after its timestamp in which an attempt must start; the sender's
     millstream.error.type, .message, .stack, millstream.dead.timestamp   of dead letters
 
 All values are text. The application's own headers stay.
@@ -12,6 +13,7 @@ All values are text. The application's own headers stay.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ OFFSET: Final = "millstream.original.offset"
 TIMESTAMP: Final = "millstream.original.timestamp"
 GROUP: Final = "millstream.group"
 ATTEMPTS: Final = "millstream.attempts"
+TTL: Final = "millstream.ttl"
 ERROR_TYPE: Final = "millstream.error.type"
 ERROR_MESSAGE: Final = "millstream.error.message"
 ERROR_STACK: Final = "millstream.error.stack"
@@ -37,6 +40,7 @@ REPLAYED_FROM: Final = "millstream.replayed.from"
 HEADERS_BYTES_MAX: Final = 64 * 1024
 _STACK_CHARACTERS_MAX: Final = 8000
 MESSAGE_CHARACTERS_MAX: Final = 1000
+_SECONDS: Final = re.compile(r"\d{1,15}(\.\d{1,9})?\Z", re.ASCII)
 
 
 class OutputRecord(NamedTuple):
@@ -67,6 +71,7 @@ class Origin:
     attempts: int
     due_ms: int | None
     parked_ms: int | None = None
+    ttl_s: float | None = None
 
     @classmethod
     def of(cls, record: Record) -> Origin:
@@ -85,6 +90,7 @@ class Origin:
             number_in(known, ATTEMPTS) or 0,
             number_in(known, DUE),
             number_in(known, PARKED),
+            _seconds_in(known, TTL),
         )
 
 
@@ -183,8 +189,14 @@ def number_in(headers: dict[str, str], name: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
+def _seconds_in(headers: dict[str, str], name: str) -> float | None:
+    text = headers.get(name, "")
+    return float(text) if _SECONDS.match(text) else None
+
+
 def _origin_headers(origin: Origin, group: str) -> list[Header]:
     timestamp = [] if origin.timestamp is None else [(TIMESTAMP, _text(origin.timestamp))]
+    ttl = [] if origin.ttl_s is None else [(TTL, str(origin.ttl_s).encode())]
     return [
         (TOPIC, origin.topic.encode()),
         (PARTITION, _text(origin.partition)),
@@ -192,6 +204,7 @@ def _origin_headers(origin: Origin, group: str) -> list[Header]:
         *timestamp,
         (GROUP, group.encode()),
         (ATTEMPTS, _text(origin.attempts)),
+        *ttl,
     ]
 
 

@@ -10,17 +10,23 @@ import logging
 import time
 
 from millstream.client.schedule import parked_level
-from millstream.client.worker.crash_tracker import CrashTracker
-from millstream.client.worker.header import (
+from millstream.client.worker.failure import MessageExpired
+from millstream.client.worker.message.header import (
     OutputRecord,
     dead_letter_record,
     parked_record,
     retry_record,
 )
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.job import Job
-from millstream.client.worker.policy import AttemptResult, NextStep, WorkerSettings, next_step
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import (
+    AttemptResult,
+    NextStep,
+    WorkerSettings,
+    next_step,
+)
+from millstream.client.worker.queue.crash_tracker import CrashTracker
+from millstream.client.worker.queue.in_flight import InFlight
 
 _logger = logging.getLogger(__name__)
 
@@ -33,6 +39,9 @@ class Counts:
     failed: int = 0
     retried: int = 0
     dead: int = 0
+    #: Attempts that ended at their deadline.
+    timed_out: int = 0
+    #: Messages whose time to live ended before an attempt.
     expired: int = 0
     parked: int = 0
 
@@ -66,7 +75,8 @@ class Outcomes:
                 breaker.succeeded()
         else:
             self._counts.failed += 1
-            if breaker is not None and breaker.failed(result.error, now):
+            is_nack = result.kind == "nack"
+            if breaker is not None and is_nack and breaker.failed(result.error, now):
                 item.attempts -= 1
                 self._in_flight.postpone(item, 0.0, now)
                 return
@@ -82,6 +92,15 @@ class Outcomes:
             item.outputs = [self._retry_record(item, step)]
         else:
             self.set_dead_letter(item, result.error or "")
+        self.publish(item)
+
+    def expire(self, item: WorkItem, now: float) -> None:
+        """Finish an item whose time to live has ended, instead of an attempt."""
+        self._counts.expired += 1
+        self._in_flight.release(item, now)
+        if self._settings.on_expired == "dead_letter":
+            error = MessageExpired("The message's time to live ended before its handler started.")
+            self.set_dead_letter(item, error)
         self.publish(item)
 
     def publish(self, item: WorkItem) -> None:

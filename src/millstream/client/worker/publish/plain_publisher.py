@@ -14,14 +14,14 @@ from collections.abc import Iterable
 from millstream.client.error import CommitFailed, MillstreamError
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import OffsetAndMetadata, Partition
-from millstream.client.worker.publisher import (
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.publish.publisher import (
     DEAD_LETTER_RETRY_S,
     PublisherClients,
     is_final,
     may_be_of_other_record,
     require_final,
 )
-from millstream.client.worker.work_item import WorkItem
 
 _logger = logging.getLogger(__name__)
 

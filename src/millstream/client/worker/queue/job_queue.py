@@ -15,15 +15,16 @@ from typing import NamedTuple
 
 from millstream.client.error import MillstreamError
 from millstream.client.record import OffsetAndMetadata, Partition, Record
-from millstream.client.worker.crash_tracker import CrashTracker
 from millstream.client.worker.failure import DeadlinePassed, ProcessDied
-from millstream.client.worker.header import Origin
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.job import Job
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.outcome import Counts, Outcomes
-from millstream.client.worker.policy import AttemptResult, WorkerSettings
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import Origin
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.policy.policy import AttemptResult, WorkerSettings
+from millstream.client.worker.queue.crash_tracker import CrashTracker
+from millstream.client.worker.queue.in_flight import InFlight
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.outcome import Counts, Outcomes
+from millstream.client.worker.queue.topic_queue import TopicQueues
 
 
 class PartitionCommit(NamedTuple):
@@ -63,6 +64,15 @@ class JobQueue:
         """Return the number of messages held."""
         with self._lock:
             return len(self._in_flight)
+
+    @property
+    def running(self) -> int:
+        """The number of jobs in progress."""
+        return len(self._jobs)
+
+    def start_by_topic(self, queues: TopicQueues) -> None:
+        """Start messages as these queues decide. Call this before messages are added."""
+        self._in_flight.use_topics(queues)
 
     # The reading thread
 
@@ -116,6 +126,9 @@ class JobQueue:
         queue_key = (partition, key) if is_ordered and key is not None else None
         item = WorkItem(partition, record, origin, queue_key, due)
         item.is_parked = origin.parked_ms is not None
+        ttl_s = self._settings.ttl if origin.ttl_s is None else origin.ttl_s
+        if ttl_s is not None and origin.timestamp is not None:
+            item.expires = now + (origin.timestamp - now_ms) / 1000 + ttl_s
         return item
 
     def tick(self) -> list[Job]:
@@ -130,7 +143,7 @@ class JobQueue:
             seconds = self._settings.visibility_timeout
             error = DeadlinePassed(f"The handler did not return in time ({seconds} s).")
             if self.complete(job, AttemptResult("nack", None, error)):
-                self._counts.expired += 1
+                self._counts.timed_out += 1
         return late
 
     def take_unsent(self) -> list[WorkItem]:
@@ -262,7 +275,9 @@ class JobQueue:
         limit = None if breaker is None else breaker.allowed(now)
         if limit is not None and len(self._in_flight.running) >= limit:
             return None
-        item = self._in_flight.start()
+        while (item := self._in_flight.start(now)) is not None and 0.0 < item.expires <= now:
+            self._crashes.attempt_ended(item, self._in_flight)
+            self._outcomes.expire(item, now)
         if item is None:
             return None
         item.attempts += 1

@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Iterable
 
 from millstream.client.record import Partition
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.partition_window import PartitionProgress, PartitionWindow
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
+from millstream.client.worker.queue.partition_window import PartitionProgress, PartitionWindow
+from millstream.client.worker.queue.topic_queue import TopicQueues
 
 
 class KeyQueue:
@@ -46,6 +47,8 @@ class InFlight:
         self._partitions: dict[Partition, PartitionWindow] = {}
         self._queues: dict[object, KeyQueue] = {}
         self._ready: deque[WorkItem] = deque()
+        #: Takes the place of `_ready` if topics have priorities or rate limits.
+        self._by_topic: TopicQueues | None = None
         self._waiting: list[tuple[float, int, WorkItem]] = []
         self._numbers = itertools.count()
         #: Partitions whose items no longer start.
@@ -70,7 +73,11 @@ class InFlight:
     @property
     def ready_count(self) -> int:
         """An upper bound of the number of items that may start now."""
-        return len(self._ready)
+        return len(self._ready if self._by_topic is None else self._by_topic)
+
+    def use_topics(self, queues: TopicQueues) -> None:
+        """Start items as these queues decide. Call this before items are added."""
+        self._by_topic = queues
 
     # Partitions
 
@@ -167,13 +174,15 @@ class InFlight:
         return parked
 
     def make_ready(self, item: WorkItem) -> None:
-        """Let a tracked item start: committed metadata names it."""
-        self._ready.append(item)
+        """Let an item start. Of a tracked item, committed metadata names it."""
+        (self._ready if self._by_topic is None else self._by_topic).append(item)
 
-    def start(self) -> WorkItem | None:
+    def start(self, now: float = 0.0) -> WorkItem | None:
         """Return the next item that may run, now running, or None."""
         if self.is_exclusive:
             return self._start_exclusive()
+        if self._by_topic is not None:
+            return self._start_by_topic(self._by_topic, now)
         while self._ready:
             item = self._ready.popleft()
             if item.is_dropped or item.partition in self._stopped:
@@ -225,11 +234,19 @@ class InFlight:
             if window.has_changed or partition in chosen
         }
 
+    def _start_by_topic(self, queues: TopicQueues, now: float) -> WorkItem | None:
+        while (item := queues.take(now)) is not None:
+            if not item.is_dropped and item.partition not in self._stopped:
+                self.running[item] = None
+                return item
+        return None
+
     def _start_exclusive(self) -> WorkItem | None:
         item = self.exclusive
-        if item is None or self.running or item.is_dropped or item not in self._ready:
+        ready = self._ready if self._by_topic is None else self._by_topic
+        if item is None or self.running or item.is_dropped or item not in ready:
             return None
-        self._ready.remove(item)
+        ready.remove(item)
         if item.partition in self._stopped:
             return None
         self.running[item] = None
@@ -243,7 +260,10 @@ class InFlight:
             self._enqueue(item)
 
     def _enqueue(self, item: WorkItem) -> None:
-        (self.unrecorded if item.is_tracked else self._ready).append(item)
+        if item.is_tracked:
+            self.unrecorded.append(item)
+        else:
+            self.make_ready(item)
 
     def _set_waiting(self, item: WorkItem, *, is_waiting: bool) -> None:
         count = 1

@@ -16,8 +16,8 @@ from millstream.client.error import MillstreamError, OutcomeUnknown, TimedOut, T
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
-from millstream.client.worker.job_queue import PartitionCommit
-from millstream.client.worker.publisher import (
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.publish.publisher import (
     DEAD_LETTER_RETRY_S,
     PublisherClients,
     SendResult,
@@ -26,7 +26,7 @@ from millstream.client.worker.publisher import (
     may_be_of_other_record,
     require_final,
 )
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.queue.job_queue import PartitionCommit
 
 _logger = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from millstream.client.record import Partition
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.offset_metadata import TRACKED_MAX, OffsetMetadata
-from millstream.client.worker.partition_window import PartitionProgress
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.in_flight import InFlight
+from millstream.client.worker.queue.offset_metadata import TRACKED_MAX, OffsetMetadata
+from millstream.client.worker.queue.partition_window import PartitionProgress
 
 #: Messages read within this time after a death may be those that the dead process had in progress.
 _TRACKING_S: Final = 30.0

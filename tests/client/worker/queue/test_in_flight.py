@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from millstream.client.record import Partition, Record
-from millstream.client.worker.header import Origin, OutputRecord
-from millstream.client.worker.in_flight import InFlight
-from millstream.client.worker.offset_metadata import OffsetMetadata
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.header import Origin, OutputRecord
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.in_flight import InFlight
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
 
 HERE = Partition("t", 0)
 BYTES = 1 << 30

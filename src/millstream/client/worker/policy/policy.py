@@ -9,7 +9,7 @@ reject(), exception in `fatal`        dead letter
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict
 
@@ -23,10 +23,12 @@ from millstream.client.setting import (
     at_least,
     one_of,
 )
-from millstream.client.worker.breaker import Breaker
-from millstream.client.worker.header import dead_letter_topic, retry_topic
+from millstream.client.worker.message.header import dead_letter_topic, retry_topic
+from millstream.client.worker.policy.breaker import Breaker
+from millstream.client.worker.policy.rate_limit import RateLimit
 
 Order: TypeAlias = Literal["key", "none"]
+OnExpired: TypeAlias = Literal["drop", "dead_letter"]
 Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]
 _LEVELS_MAX: Final = 5
 #: Client options that the worker sets itself.
@@ -51,6 +53,10 @@ class WorkerOptions(TypedDict, total=False):
     commit_interval: float | None
     drain_timeout: float
     breaker: Breaker | None
+    ttl: float | None
+    on_expired: OnExpired
+    priorities: Mapping[str, float]
+    rate_limit: str | None
     create_topics: bool
     consumer: dict[str, Any]
     producer: dict[str, Any]
@@ -90,6 +96,16 @@ class WorkerSettings(Checked):
     #: How long to wait for running handlers at shutdown, and when partitions are revoked.
     drain_timeout: float = 30.0
     breaker: Breaker | None = None
+    #: Seconds after its timestamp in which the first attempt at a message must start, and each
+    #: further one. The header `millstream.ttl` of a message, in seconds, takes precedence.
+    ttl: float | None = None
+    #: What happens to a message whose time to live has ended. `drop`: it counts as processed.
+    on_expired: OnExpired = "drop"
+    #: Weights of topics. While several topics have messages, starts are divided by weight. A topic
+    #: that is not named has weight 1.
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    #: Attempts that may start in this process, for example "100/s". Each process counts by itself.
+    rate_limit: str | None = None
     create_topics: bool = True
     #: Further options of the consumer and the producer. The serializers of the producer apply to
     #: what handlers send. Retried messages and dead letters keep their bytes.
@@ -105,6 +121,13 @@ class WorkerSettings(Checked):
         at_least("visibility_timeout", self.visibility_timeout, 0.001)
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
             raise UsageError(f"breaker={self.breaker!r}: pass a Breaker(...).")
+        one_of("on_expired", self.on_expired, ("drop", "dead_letter"))
+        if self.ttl is not None:
+            at_least("ttl", self.ttl, 0.001)
+        for topic, weight in self.priorities.items():
+            at_least(f"priorities[{topic!r}]", weight, 0.001)
+        if self.rate_limit is not None:
+            RateLimit(self.rate_limit)
         _reject_options("consumer", self.consumer, _CONSUMER_OWN)
         _reject_options("producer", self.producer, _PRODUCER_OWN)
         ConsumerSettings.of(self.consumer)

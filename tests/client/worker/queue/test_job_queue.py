@@ -9,12 +9,16 @@ import pytest
 
 from millstream.client.record import OffsetAndMetadata, Partition, Record
 from millstream.client.schedule import PARKED_S, parked_level
-from millstream.client.worker.header import OutputRecord
-from millstream.client.worker.job import Job
-from millstream.client.worker.job_queue import JobQueue
-from millstream.client.worker.offset_metadata import TRACKED_MAX, OffsetMetadata, fit_unfinished
-from millstream.client.worker.outcome import Counts
-from millstream.client.worker.policy import AttemptResult, WorkerSettings
+from millstream.client.worker.message.header import OutputRecord
+from millstream.client.worker.message.job import Job
+from millstream.client.worker.policy.policy import AttemptResult, WorkerSettings
+from millstream.client.worker.queue.job_queue import JobQueue
+from millstream.client.worker.queue.offset_metadata import (
+    TRACKED_MAX,
+    OffsetMetadata,
+    fit_unfinished,
+)
+from millstream.client.worker.queue.outcome import Counts
 
 HERE = Partition("t", 0)
 ACK = AttemptResult("ack")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from millstream.client.worker.offset_metadata import OffsetMetadata, fit_unfinished
-from millstream.client.worker.work_item import WorkItem
+from millstream.client.worker.message.work_item import WorkItem
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata, fit_unfinished
 
 
 class PartitionProgress(NamedTuple):

@@ -1,0 +1,1 @@
+"""Calling handlers: on threads or on an event loop."""
