@@ -38,18 +38,15 @@ class ContextSerde(Protocol):
 class LoadingSerde(Protocol):
     """A `ContextSerde` that fetches something over the network before it can work.
 
-    asyncio clients call `serialize` on a thread until `is_loaded`, and call `load` on a thread for
-    each record they read before `deserialize_loaded` on the event loop.
+    asyncio clients call `serialize` on a thread until `is_loaded`. They call `load` on a thread for
+    each record that they read, before the application can call `deserialize` on the event loop.
     """
 
     def is_loaded(self, context: RecordContext, /) -> bool:
         """Whether `serialize` does no I/O for this topic and part."""
 
     def load(self, data: bytes, context: RecordContext, /) -> None:
-        """Fetch what `deserialize_loaded` needs for these bytes. Keeps an error for that call."""
-
-    def deserialize_loaded(self, data: bytes, context: RecordContext, /) -> Any:
-        """Deserialize without I/O, or raise the error of `load`."""
+        """Fetch what `deserialize` needs for these bytes. Raises nothing: `deserialize` does."""
 
 
 def takes_context(serde: Any) -> TypeGuard[ContextSerde]:

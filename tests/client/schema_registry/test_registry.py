@@ -12,11 +12,12 @@ import pytest
 from harness import order_schema as order
 from harness.broker_process import HOST, free_port
 from harness.fake_registry import FakeRegistry
-from millstream.client.error import SerializationError, UsageError
-from millstream.client.schema_registry.error import (
+from millstream.client.error import (
     RegistryError,
     RegistryUnavailable,
     SchemaNotFound,
+    SerializationError,
+    UsageError,
 )
 from millstream.client.schema_registry.registry import SchemaRegistry
 from millstream.client.schema_registry.registry_format import RegistryAvroSerde

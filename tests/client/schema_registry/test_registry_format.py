@@ -21,8 +21,12 @@ from confluent_kafka.serialization import SerializationContext
 
 from harness import order_schema as order
 from harness.fake_registry import FakeRegistry
-from millstream.client.error import SerializationError, UsageError
-from millstream.client.schema_registry.error import SchemaNotFound, SchemaRejected
+from millstream.client.error import (
+    SchemaNotFound,
+    SchemaRejected,
+    SerializationError,
+    UsageError,
+)
 from millstream.client.schema_registry.registry import SchemaRegistry
 from millstream.client.schema_registry.registry_format import (
     RegistryAvroSerde,

@@ -28,13 +28,13 @@ from millstream.client.consumer.consumer_handle import (
     open_handle,
     partitions_of,
 )
+from millstream.client.consumer.context_record import loader_for, record_type_for
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import only_of
 from millstream.client.error import ClosedError, UsageError
-from millstream.client.record import Partition, Record, Records, record_type
-from millstream.client.serializer import deserialize_of
+from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerSettings
 
 _logger = logging.getLogger(__name__)
@@ -66,9 +66,7 @@ class ConsumerCore:
         self._closing_lock = threading.Lock()
         self.is_closing = self.is_closed = False
         self._polled_at = time.monotonic()
-        self._make = record_type(
-            deserialize_of(settings.key_deserializer), deserialize_of(settings.value_deserializer)
-        )
+        self._make = record_type_for(settings.key_deserializer, settings.value_deserializer)
         self._positions = Positions(settings.delivery, only_of(topics))
         self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
@@ -82,6 +80,16 @@ class ConsumerCore:
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
         self._idle_poller: IdlePoller | None = None
+
+    def load_ahead(self) -> None:
+        """Let deserializers load what new records need while the records are fetched.
+
+        For records that are read on an event loop, where a deserializer cannot wait.
+        """
+        settings = self._settings
+        self._fetcher.before_accept = loader_for(
+            settings.key_deserializer, settings.value_deserializer
+        )
 
     def start(self) -> None:
         """Join the group, or fetch the partitions of the topics. The latter waits."""

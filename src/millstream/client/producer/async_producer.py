@@ -79,12 +79,18 @@ class AsyncProducer:
             raise other_loop("AsyncProducer")
         if extra:
             raise key_is_keyword(topic)
+        target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
         if self._needs_prepare:
             count = await self._count(topic) if self._core.needs_count(partition) else None
-            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+            record = (target, value, key, headers, partition, count)
+            if self._core.loading and not self._core.is_loaded(target):
+                call = self._loop.run_in_executor(None, self._core.prepare, *record)
+                value, key, headers, partition = await asyncio.shield(call)
+            else:
+                value, key, headers, partition = self._core.prepare(*record)
         delivery = handle.delivery()
         number = -1 if partition is None else partition
         more = (

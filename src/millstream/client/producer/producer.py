@@ -71,12 +71,15 @@ class Producer:
         """
         if extra:
             raise key_is_keyword(topic)
+        target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
         if self._needs_prepare:
             count = self._core.fetch_count(topic) if self._core.needs_count(partition) else None
-            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+            value, key, headers, partition = self._core.prepare(
+                target, value, key, headers, partition, count
+            )
         delivery = handle.delivery()
         number = -1 if partition is None else partition
         try:

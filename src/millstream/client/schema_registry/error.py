@@ -1,13 +1,4 @@
-"""The errors of schema registries, and the one mapping of confluent-kafka's errors to them.
-
-    RegistryError               the registry did not do what was asked
-      RegistryUnavailable       the registry cannot be reached or does not let the client in
-      SchemaRejected            the schema is invalid or incompatible; also a SerializationError
-      SchemaNotFound            no schema has this id, or no such version; also a SerializationError
-
-An unavailable registry says nothing about the record. So that error is not a SerializationError:
-a worker retries the message and does not send it to the dead-letter topic.
-"""
+"""The one mapping of confluent-kafka's errors about schema registries to the client's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from millstream.client.error import MillstreamError, SerializationError
+from millstream.client.error import (
+    MillstreamError,
+    RegistryError,
+    RegistryUnavailable,
+    SchemaNotFound,
+    SchemaRejected,
+    SerializationError,
+)
 
 _NO_ACCESS: Final = (401, 403)
 _NOT_FOUND: Final = 404
@@ -27,27 +25,6 @@ _NO_GUID_HINT: Final = (
 )
 
 
-class RegistryError(MillstreamError):
-    """`status` is the HTTP status, `code` the registry's own error code; 0 if there was none."""
-
-    def __init__(self, sentence: str, status: int = 0, code: int = 0) -> None:
-        super().__init__(sentence)
-        self.status = status
-        self.code = code
-
-
-class RegistryUnavailable(RegistryError):  # noqa: N818
-    """The registry cannot be reached, or rejects the client's credentials. Worth a retry."""
-
-
-class SchemaRejected(RegistryError, SerializationError):  # noqa: N818
-    """The registry rejects the schema: it is invalid, or incompatible with the earlier version."""
-
-
-class SchemaNotFound(RegistryError, SerializationError):  # noqa: N818
-    """The registry has no schema with this id, or the subject has no such version."""
-
-
 @contextmanager
 def registry_errors(url: str, what: str) -> Iterator[None]:
     """Raise confluent-kafka's errors in the block as Millstream's. `what` names the operation."""
@@ -56,6 +33,8 @@ def registry_errors(url: str, what: str) -> Iterator[None]:
 
     try:
         yield
+    except MillstreamError:
+        raise
     except SchemaRegistryError as error:
         raise _of_response(error, url, what) from error
     except ConfluentError as error:

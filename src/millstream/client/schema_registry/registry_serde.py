@@ -10,17 +10,24 @@ asks the registry. `is_loaded` and `load` tell and do that; see `LoadingSerde`.
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NotRequired, TypedDict
 
-from millstream.client.error import SerializationError, UsageError
-from millstream.client.schema_registry.error import RegistryError, registry_errors
+from millstream.client.error import (
+    RegistryError,
+    RegistryUnavailable,
+    SerializationError,
+    UsageError,
+)
+from millstream.client.schema_registry.error import registry_errors
 from millstream.client.schema_registry.frame import HEADERS, Frame, joined, parsed
 from millstream.client.schema_registry.registry import SchemaRegistry, imported
-from millstream.client.serde_context import RecordContext
+from millstream.client.serde_context import Part, RecordContext
 
 _PACKAGE: Final = "confluent_kafka.schema_registry"
 _STRATEGIES: Final = {
@@ -159,17 +166,29 @@ class RegistrySerde:
         return data
 
     def deserialize(self, data: bytes, context: RecordContext | None = None, /) -> Any:
-        """Return the value in this frame. Asks the registry once for each schema id."""
+        """Return the value in this frame. Asks the registry once for each schema id.
+
+        On an event loop it asks in the background, and raises until there is a response.
+        """
         topic, part, headers = _checked(context)
         framed = joined(data, headers, part)
         try:
             frame = parsed(framed)
-            if self._check is not None:
-                self._check(frame)
         except ValueError as error:
             raise SerializationError(str(error)) from error
-        with registry_errors(self._registry.url, f"Deserializing a {part} of topic {topic!r}"):
-            return self._deserializer(framed, self._context(topic, part, []))
+        key = (topic, part, frame.schema_id)
+        if key not in self._loaded and _is_on_event_loop():
+            raise self._not_loaded(key, data, RecordContext(topic, part, headers))
+        try:
+            value = self._deserialized(frame, framed, topic, part)
+        except RegistryError:
+            raise
+        except Exception:
+            # The schema is known; the bytes do not fit it.
+            self._loaded.add(key)
+            raise
+        self._loaded.add(key)
+        return value
 
     def is_loaded(self, context: RecordContext, /) -> bool:
         """Whether `serialize` does no I/O for this topic and part."""
@@ -177,28 +196,51 @@ class RegistrySerde:
 
     def load(self, data: bytes, context: RecordContext, /) -> None:
         """Ask the registry for the schema of these bytes, unless it is known. Blocks."""
-        key = _schema_key(data, context)
-        if key in self._loaded and not self._registry.expires:
+        try:
+            frame = parsed(joined(data, context.headers, context.part))
+        except ValueError:
+            # There is nothing to ask for. `deserialize` raises it.
             return
-        failed = self._failed.get(key)
-        if failed is not None and time.monotonic() - failed[1] < _RETRY_S:
+        key = (context.topic, context.part, frame.schema_id)
+        if key in self._loaded or self._has_just_failed(key):
             return
         try:
             self.deserialize(data, context)
         except RegistryError as error:
             self._failed[key] = error, time.monotonic()
-            return
-        except Exception:  # noqa: BLE001, S110 - the application gets it from deserialize_loaded
+        except Exception:  # noqa: BLE001, S110 - the application gets it from `deserialize`
             pass
-        self._loaded.add(key)
-        self._failed.pop(key, None)
 
-    def deserialize_loaded(self, data: bytes, context: RecordContext, /) -> Any:
-        """As `deserialize`, or raise the error of `load`. Does no I/O."""
-        failed = self._failed.get(_schema_key(data, context))
-        if failed is not None:
-            raise failed[0].with_traceback(None)
-        return self.deserialize(data, context)
+    def _deserialized(self, frame: Frame, framed: bytes, topic: str, part: Part) -> Any:
+        with registry_errors(self._registry.url, f"Deserializing a {part} of topic {topic!r}"):
+            if self._check is not None:
+                self._check(frame)
+            return self._deserializer(framed, self._context(topic, part, []))
+
+    def _has_just_failed(self, key: tuple[Any, ...]) -> bool:
+        failed = self._failed.get(key)
+        return failed is not None and time.monotonic() - failed[1] < _RETRY_S
+
+    def _not_loaded(
+        self, key: tuple[Any, ...], data: bytes, context: RecordContext
+    ) -> RegistryError:
+        """Return the error for a schema that is not known yet, and ask for it on a thread."""
+        failed = self._failed.get(key)
+        if not self._has_just_failed(key):
+            waiting = RegistryUnavailable(
+                f"Schema {key[2]} is being looked up at {self._registry.url}: retry in a moment."
+            )
+            failed = self._failed[key] = (failed[0] if failed else waiting, time.monotonic())
+            thread = threading.Thread(
+                target=self._load_again, args=(key, data, context), daemon=True
+            )
+            thread.start()
+        assert failed is not None
+        return failed[0].with_traceback(None)
+
+    def _load_again(self, key: tuple[Any, ...], data: bytes, context: RecordContext) -> None:
+        self._failed.pop(key, None)
+        self.load(data, context)
 
 
 def _checked(context: RecordContext | None) -> RecordContext:
@@ -210,12 +252,12 @@ def _checked(context: RecordContext | None) -> RecordContext:
     return context
 
 
-def _schema_key(data: bytes, context: RecordContext) -> tuple[Any, ...]:
+def _is_on_event_loop() -> bool:
     try:
-        found: Any = parsed(joined(data, context.headers, context.part)).schema_id
-    except ValueError:
-        found = None
-    return context.topic, context.part, found
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _drop_header(headers: list[Any], name: str) -> None:

@@ -291,7 +291,10 @@ class WorkerSession:
         }
         own = [name for topic in config.topics for name in self._settings.own_topics(topic)]
         topics = [*config.topics, *own]
-        return Consumer(config.servers, group_id=config.group, topics=topics, **options)
+        consumer = Consumer(config.servers, group_id=config.group, topics=topics, **options)
+        # Handlers may run on an event loop.
+        consumer.load_ahead()
+        return consumer
 
     def _producer_options(self, group: str) -> dict[str, Any]:
         options = self._settings.producer_options

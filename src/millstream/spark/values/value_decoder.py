@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from millstream.client.schema_registry.error import RegistryUnavailable
+from millstream.client.error import RegistryUnavailable
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
