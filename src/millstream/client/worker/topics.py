@@ -62,4 +62,4 @@ class WorkerTopics:
 
 def client_options(settings: WorkerSettings) -> Mapping[str, Any]:
     """Return the keywords that all clients of a worker share."""
-    return {"config": settings.consumer.get("config")}
+    return {"config": settings.consumer.get("config", {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from millstream.client.record import Partition, Record
@@ -47,8 +48,8 @@ class WorkItem:
         #: Items with the same key run one after the other. None: the item has no order.
         self.queue_key = queue_key
         self.due = due
-        #: When the message's time to live ends. 0: never.
-        self.expires = 0.0
+        #: When the message's time to live ends.
+        self.expires = math.inf
         self.attempts = origin.attempts
         #: Processes that died while this message was in progress.
         self.deaths = 0

@@ -275,7 +275,7 @@ class JobQueue:
         limit = None if breaker is None else breaker.allowed(now)
         if limit is not None and len(self._in_flight.running) >= limit:
             return None
-        while (item := self._in_flight.start(now)) is not None and 0.0 < item.expires <= now:
+        while (item := self._in_flight.start(now)) is not None and item.expires <= now:
             self._crashes.attempt_ended(item, self._in_flight)
             self._outcomes.expire(item, now)
         if item is None:
