@@ -70,7 +70,7 @@ def test_avro_of_several_versions(spark: SparkSession, registry: FakeRegistry) -
     assert errors[103] is None
     # Two ids and an unknown one in at most three workers, and the latest version.
     assert len(registry.requests) - before <= 3 * 3 + 1
-    letters = split(frame, group="billing").dead_letters.collect()
+    letters = split(frame, group_id="billing").dead_letters.collect()
     assert [bytes(each["value"]) for each in letters] == [b"plain", UNKNOWN_ID, old[:-1]]
 
 
