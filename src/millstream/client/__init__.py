@@ -47,6 +47,7 @@ from millstream.client.serializer import (
     ProtobufSerializer,
     Serializer,
 )
+from millstream.client.tracing.consumer_tracing import process_span
 from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
@@ -93,4 +94,5 @@ __all__ = [
     "TransactionAborted",
     "UsageError",
     "Worker",
+    "process_span",
 ]

@@ -26,6 +26,7 @@ from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import ProducerOptions, ProducerSettings
+from millstream.client.tracing.producer_tracing import traced_async_send
 
 _TICK_S: Final = 0.001
 
@@ -59,6 +60,9 @@ class AsyncProducer:
         #: Pending requests for the number of partitions of a topic.
         self._count_requests: dict[str, asyncio.Future[int]] = {}
         self._ended: concurrent.futures.Future[None] | None = None
+        traced = traced_async_send(self.send, *self._core.tracing)
+        if traced is not None:
+            self.send = traced  # type: ignore[method-assign, assignment]
 
     async def send(
         self,

@@ -17,6 +17,7 @@ from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import ProducerOptions, ProducerSettings
+from millstream.client.tracing.producer_tracing import traced_send
 
 #: A sending thread dispatches reports after this many records.
 DISPATCH_EVERY: Final = 256
@@ -47,6 +48,9 @@ class Producer:
         self._handle = self._core.handle
         self._needs_prepare = self._core.needs_prepare
         self._undispatched = 0
+        traced = traced_send(self.send, *self._core.tracing)
+        if traced is not None:
+            self.send = traced  # type: ignore[method-assign]
 
     def send(
         self,

@@ -19,7 +19,7 @@ from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.schedule import Headers, listed
 from millstream.client.serde_context import LoadingSerde, Part, RecordContext, takes_context
 from millstream.client.serializer import Serializer, encoder_of, no_serializer_error
-from millstream.client.setting import ProducerSettings
+from millstream.client.setting import ProducerSettings, servers_of
 
 _METADATA_S_MAX = 30.0
 
@@ -36,6 +36,8 @@ class ProducerCore:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
+        #: What `traced_send` needs.
+        self.tracing = settings.tracing, servers_of(servers), settings.config.get("client.id")
         self.handle = handle(settings.properties(servers), delivery, loop)
         self._partition_function = function_of(settings.partitioner)
         self.partition_counts = PartitionCounts(self._partition_count)
