@@ -18,6 +18,10 @@ from millstream.client.error import (
     MillstreamError,
     OutcomeUnknown,
     ProducerFenced,
+    RegistryError,
+    RegistryUnavailable,
+    SchemaNotFound,
+    SchemaRejected,
     SerializationError,
     TimedOut,
     TransactionAborted,
@@ -29,6 +33,13 @@ from millstream.client.producer.delivery import AsyncDelivery, Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.producer.transaction import Transaction
 from millstream.client.record import Partition, Record, RecordMetadata, Records
+from millstream.client.schema_registry.registry import SchemaRegistry
+from millstream.client.schema_registry.registry_format import (
+    RegistryAvroSerde,
+    RegistryJsonSerde,
+    RegistryProtobufSerde,
+)
+from millstream.client.serde_context import RecordContext
 from millstream.client.serializer import (
     AvroSerializer,
     JsonSerializer,
@@ -36,6 +47,7 @@ from millstream.client.serializer import (
     ProtobufSerializer,
     Serializer,
 )
+from millstream.client.tracing.consumer_tracing import process_span
 from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
@@ -63,8 +75,17 @@ __all__ = [
     "ProducerFenced",
     "ProtobufSerializer",
     "Record",
+    "RecordContext",
     "RecordMetadata",
     "Records",
+    "RegistryAvroSerde",
+    "RegistryError",
+    "RegistryJsonSerde",
+    "RegistryProtobufSerde",
+    "RegistryUnavailable",
+    "SchemaNotFound",
+    "SchemaRegistry",
+    "SchemaRejected",
     "SerializationError",
     "Serializer",
     "TimedOut",
@@ -73,4 +94,5 @@ __all__ = [
     "TransactionAborted",
     "UsageError",
     "Worker",
+    "process_span",
 ]

@@ -11,6 +11,10 @@
         CommitFailed        offsets were not committed; their records are read again
         TransactionAborted  nothing of the transaction is visible; it can be retried
         ProducerFenced      a newer producer has the transactional id
+      RegistryError         a schema registry did not do what was asked
+        RegistryUnavailable   it cannot be reached, or does not let the client in
+        SchemaRejected        the schema is invalid or incompatible; also a SerializationError
+        SchemaNotFound        there is no such schema; also a SerializationError
       OutcomeUnknown        a commit got no response: it may have happened or may still happen
 
 Other modules call `from_kafka`, `translated` or `settings_error`, and classify codes with the
@@ -79,6 +83,31 @@ class OutcomeUnknown(MillstreamError):  # noqa: N818
     Call `commit()` of the same transaction again to learn which. Repeating the transaction's work
     could do it twice.
     """
+
+
+class RegistryError(MillstreamError):
+    """`status` is the HTTP status, `code` the registry's own error code; 0 if there was none."""
+
+    def __init__(self, sentence: str, status: int = 0, code: int = 0) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.code = code
+
+
+class RegistryUnavailable(RegistryError):  # noqa: N818
+    """The registry cannot be reached, or rejects the client's credentials.
+
+    This says nothing about the record. So it is not a SerializationError: a worker retries the
+    message and does not make it a dead letter.
+    """
+
+
+class SchemaRejected(RegistryError, SerializationError):  # noqa: N818
+    """The registry rejects the schema: it is invalid, or incompatible with the earlier version."""
+
+
+class SchemaNotFound(RegistryError, SerializationError):  # noqa: N818
+    """The registry has no schema with this id, or the subject has no such version."""
 
 
 _TIMEOUTS: Final = frozenset(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from millstream.client.error import UsageError
 from millstream.model.sentinel import INT64_MAX
@@ -55,9 +55,13 @@ def later(
     delay: dt.timedelta | float | None,
 ) -> tuple[str, Headers, int]:
     """Return the scheduled topic, the headers with the due time, and the timestamp."""
-    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     due = due_ms(deliver_at, delay)
-    return scheduled_topic(topic), [*pairs, (DUE, str(due))], due
+    return scheduled_topic(topic), [*listed(headers), (DUE, str(due))], due
+
+
+def listed(headers: Headers | None) -> list[tuple[str, Any]]:
+    """Return headers as a new list."""
+    return list(headers.items() if isinstance(headers, Mapping) else headers or ())
 
 
 def due_ms(deliver_at: dt.datetime | int | None, delay: dt.timedelta | float | None) -> int:

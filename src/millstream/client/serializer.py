@@ -15,7 +15,14 @@ from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
-from millstream.client.error import SerializationError, UsageError
+from millstream.client.error import RegistryUnavailable, SerializationError, UsageError
+from millstream.client.serde_context import (
+    ContextSerde,
+    Header,
+    Part,
+    RecordContext,
+    takes_context,
+)
 
 _EXTRAS: Final = {"fastavro": "avro", "google.protobuf": "protobuf"}
 
@@ -133,20 +140,65 @@ class ProtobufSerializer:
         return self._message.FromString(data)
 
 
-def encoded(serializer: Serializer, value: Any, part: str, topic: str) -> bytes | None:
-    """Return the value as bytes, or raise a SerializationError with topic and type."""
-    if value is None:
-        return None
-    try:
-        return serializer.serialize(value)
-    except Exception as error:
-        raise SerializationError(
-            f"The {part} for topic {topic!r}, a {type(value).__name__}, cannot be encoded by "
-            f"{type(serializer).__name__}: {error}."
-        ) from error
+Encode = Callable[[Any, str, list[Header]], bytes | None]
 
 
-def deserialize_of(deserializer: Serializer | None) -> Callable[[bytes], Any] | None:
+def encoder_of(serializer: Serializer | ContextSerde, part: Part) -> Encode:
+    """Return the function that encodes a value for a topic.
+
+    Its last argument are the record's headers, which only a serializer with a context sees. It
+    raises a SerializationError with topic and type.
+    """
+    if takes_context(serializer):
+        return _encoder_in_context(serializer, part)
+    serialize: Callable[[Any], bytes] = serializer.serialize  # type: ignore[assignment]
+
+    def encode(value: Any, topic: str, headers: list[Header]) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return serialize(value)
+        except Exception as error:
+            raise _encoding_error(serializer, value, part, topic, error) from error
+
+    return encode
+
+
+def _encoder_in_context(serializer: ContextSerde, part: Part) -> Encode:
+    def encode(value: Any, topic: str, headers: list[Header]) -> bytes | None:
+        if value is None:
+            return None
+        try:
+            return serializer.serialize(value, RecordContext(topic, part, headers))
+        except RegistryUnavailable:
+            raise
+        except Exception as error:
+            raise _encoding_error(serializer, value, part, topic, error) from error
+
+    return encode
+
+
+def _encoding_error(
+    serializer: object, value: object, part: str, topic: str, error: Exception
+) -> SerializationError:
+    return SerializationError(
+        f"The {part} for topic {topic!r}, a {type(value).__name__}, cannot be encoded by "
+        f"{type(serializer).__name__}: {str(error).rstrip('.')}."
+    )
+
+
+def encoded(
+    serializer: Serializer | ContextSerde,
+    value: Any,
+    part: Part,
+    topic: str,
+    headers: list[Header],
+) -> bytes | None:
+    """Encode one value, as the function of `encoder_of` does."""
+    return encoder_of(serializer, part)(value, topic, headers)
+
+
+def deserialize_of(deserializer: Serializer | None) -> Callable[..., Any] | None:
     """Return the function that decodes bytes; None without a deserializer."""
     return None if deserializer is None else deserializer.deserialize
 

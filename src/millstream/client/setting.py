@@ -18,6 +18,7 @@ from millstream.client.error import UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
+from millstream.client.tracing.choice import TracingOption
 from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
 from millstream.model.sentinel import INT32_MAX
 
@@ -50,6 +51,7 @@ class ProducerOptions(TypedDict, total=False):
     value_serializer: Serializer | None
     transactional_id: str | None
     transaction_timeout: float
+    tracing: TracingOption
     config: Mapping[str, Any]
 
 
@@ -69,6 +71,7 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str | None
     session_timeout: float | None
     buffer_bytes: int
+    tracing: TracingOption
     config: Mapping[str, Any]
 
 
@@ -112,6 +115,9 @@ class ProducerSettings(Checked):
     value_serializer: Serializer | None = None
     transactional_id: str | None = None
     transaction_timeout: float = 60.0
+    #: OpenTelemetry: True, False or a TracerProvider. By default a producer is traced if the
+    #: program has set a global tracer provider before.
+    tracing: TracingOption = None
     #: Properties of librdkafka, by its names.
     config: Mapping[str, Any] = field(default_factory=dict)
 
@@ -183,6 +189,8 @@ class ConsumerSettings(Checked):
     session_timeout: float | None = None
     #: About how many bytes are fetched ahead.
     buffer_bytes: int = 64 * 1024 * 1024
+    #: OpenTelemetry, as for producers.
+    tracing: TracingOption = None
     #: Properties of librdkafka, by its names.
     config: Mapping[str, Any] = field(default_factory=dict)
 

@@ -9,13 +9,16 @@ letter for the sink. A null value (a tombstone) is not an error; its fields are 
 
 Decoding is lazy and does not call Spark, so it works in batch and streaming queries, over Spark
 Connect, and inside the functions of a declarative pipeline. The JVM decodes JSON; Python workers
-decode Avro and Protobuf.
+decode Avro and Protobuf, and ask schema registries.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
+from millstream.client.schema_registry.frame import HEADERS
+from millstream.client.schema_registry.registry import SchemaRegistry
 from millstream.model.sentinel import INT32_MAX
 from millstream.spark import dead_letter
 from millstream.spark.values.ddl import Field, fields
@@ -44,7 +47,7 @@ class Split(NamedTuple):
 
 def decoded(
     records: DataFrame,
-    schema: Any,
+    schema: Any = None,
     *,
     format: Literal["json", "avro", "protobuf"] = "json",  # noqa: A002
     message: str | None = None,
@@ -52,6 +55,9 @@ def decoded(
     column: str = "value",
     error_column: str = ERROR_COLUMN,
     registry_header: bool = False,
+    registry: SchemaRegistry | str | Mapping[str, Any] | None = None,
+    subject: str | None = None,
+    schema_id_in: Literal["value", "headers"] = "value",
 ) -> DataFrame:
     """Add a column for each field of the value, or one struct named `into`, and `error_column`.
 
@@ -63,11 +69,23 @@ def decoded(
       The descriptor set is bytes, or a path that `protoc --include_imports --descriptor_set_out`
       wrote.
 
+    `registry` is a schema registry with Confluent's REST API: its URL, a `SchemaRegistry`, or its
+    options. Each value then decodes with the schema of its id, and converts to `schema`. For Avro,
+    `subject` may replace `schema`: the columns are those of its latest version. With
+    `schema_id_in="headers"` the records need the column `headers`, and their ids are there.
+
     With `registry_header`, values start with the header that schema registry clients write. It is
-    removed."""
+    removed, and the registry is not asked."""
     if format not in _FORMATS:
         raise ValueError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
-    found = _decoding(format, schema, message, column, registry_header)
+    if registry is not None:
+        found = _registered(
+            registry, format, _Wanted(schema, subject, message), column, schema_id_in
+        )
+    elif schema is None:
+        raise ValueError("schema is missing: pass it, or registry=URL with subject=NAME for Avro.")
+    else:
+        found = _decoding(format, schema, message, column, registry_header)
     if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
         raise ValueError(
             f"the fields {', '.join(clash)} are also columns of the records: set into=NAME to get"
@@ -122,6 +140,55 @@ def _decoding(
     return _Decoding(decoder.type.fieldNames(), data, error)
 
 
+class _Wanted(NamedTuple):
+    """What the reader says about its columns."""
+
+    schema: Any
+    subject: str | None
+    message: str | None
+
+
+def _registered(
+    given: SchemaRegistry | str | Mapping[str, Any],
+    kind: str,
+    wanted: _Wanted,
+    column: str,
+    schema_id_in: str,
+) -> _Decoding:
+    """Decode with the schemas of a registry."""
+    from pyspark.sql import functions as f
+
+    from millstream.spark.values.registry_decoder import JSON_TEXT, registry_decoder
+
+    registry = SchemaRegistry.of(given)
+    schema = wanted.schema
+    if schema is None and kind == "avro" and wanted.subject is not None:
+        schema = registry.latest(wanted.subject).text
+    if schema is None:
+        raise ValueError(f"the schema of the {kind} columns is missing: pass schema=...")
+    decoder = registry_decoder(registry, kind, schema, wanted.message)
+    data = decoding_function(decoder)(_framed(column, schema_id_in))
+    if kind == "json":
+        text = data.getField("value").getField(JSON_TEXT)
+        return _json(schema, text, False, data.getField("error"))
+    return _Decoding(decoder.type.fieldNames(), data, f.col(f"{_DATA}.error"))
+
+
+def _framed(column: str, schema_id_in: str) -> Column:
+    """Return the values with their schema ids at the start."""
+    from pyspark.sql import functions as f
+
+    value = f.col(column)
+    if schema_id_in == "value":
+        return value
+    if schema_id_in != "headers":
+        raise ValueError(f"schema_id_in={schema_id_in!r} is unknown: use 'value' or 'headers'.")
+    name = HEADERS["key" if column == "key" else "value"]
+    found = f.filter(f.col("headers"), lambda each: each.getField("key") == name)
+    header = f.get(found, 0).getField("value")
+    return f.when(header.isNotNull(), f.concat(header, value)).otherwise(value)
+
+
 def _spread(records: DataFrame, found: _Decoding, into: str | None, error_column: str) -> DataFrame:
     from pyspark.sql import functions as f
 
@@ -137,8 +204,12 @@ def _spread(records: DataFrame, found: _Decoding, into: str | None, error_column
     return rows.drop(_DATA)
 
 
-def _json(schema: StructType | str, value: Column, registry_header: bool) -> _Decoding:
-    """Decode JSON with Spark's parser, which puts invalid text into a separate column."""
+def _json(
+    schema: StructType | str, value: Column, registry_header: bool, failure: Column | None = None
+) -> _Decoding:
+    """Decode JSON with Spark's parser, which puts invalid text into a separate column.
+
+    `failure` is the error of an earlier step, or null."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -159,6 +230,7 @@ def _json(schema: StructType | str, value: Column, registry_header: bool) -> _De
         f.is_valid_utf8(body.cast("string")).alias("text"),
         value.isNull().alias("absent"),
         headless.alias("headless"),
+        (f.lit(None).cast("string") if failure is None else failure).alias("failure"),
     )
     return _Decoding([each.name for each in found], data, _json_error(found, text))
 
@@ -168,7 +240,8 @@ def _json_error(found: list[Field], schema: str) -> Column:
 
     value = f.col(f"{_DATA}.value")
     error = (
-        f.when(f.col(f"{_DATA}.absent"), None)
+        f.when(f.col(f"{_DATA}.failure").isNotNull(), f.col(f"{_DATA}.failure"))
+        .when(f.col(f"{_DATA}.absent"), None)
         .when(f.col(f"{_DATA}.headless"), "no schema registry header")
         .when(~f.col(f"{_DATA}.text"), "not valid UTF-8")
         .when(

@@ -68,6 +68,7 @@ class AsyncConsumer:
         self._core = ConsumerCore(
             bootstrap_servers, group_id, topics_of(topics), ConsumerSettings.of(options)
         )
+        self._core.load_ahead()
         self._core.owner = Consumer.over(self._core)
         self._thread = ThreadPoolExecutor(1, "millstream-consumer")
         self._started = self._thread.submit(self._core.start)

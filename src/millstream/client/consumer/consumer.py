@@ -73,6 +73,12 @@ class Consumer:
         consumer._core = core  # noqa: SLF001
         return consumer
 
+    def load_ahead(self) -> None:
+        """Let deserializers of schema registries look up schemas inside `poll`, not at the first
+        access to a value.
+        """
+        self._core.load_ahead()
+
     def poll(
         self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
     ) -> Records:

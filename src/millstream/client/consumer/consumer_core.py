@@ -28,14 +28,15 @@ from millstream.client.consumer.consumer_handle import (
     open_handle,
     partitions_of,
 )
+from millstream.client.consumer.context_record import loader_for, record_type_for
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import only_of
 from millstream.client.error import ClosedError, UsageError
-from millstream.client.record import Partition, Record, Records, record_type
-from millstream.client.serializer import deserialize_of
-from millstream.client.setting import ConsumerSettings
+from millstream.client.record import Partition, Record, Records
+from millstream.client.setting import ConsumerSettings, servers_of
+from millstream.client.tracing.consumer_tracing import poll_tracing
 
 _logger = logging.getLogger(__name__)
 
@@ -66,9 +67,7 @@ class ConsumerCore:
         self._closing_lock = threading.Lock()
         self.is_closing = self.is_closed = False
         self._polled_at = time.monotonic()
-        self._make = record_type(
-            deserialize_of(settings.key_deserializer), deserialize_of(settings.value_deserializer)
-        )
+        self._make = record_type_for(settings.key_deserializer, settings.value_deserializer)
         self._positions = Positions(settings.delivery, only_of(topics))
         self._handle = open_handle(settings.properties(servers, group))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
@@ -82,6 +81,20 @@ class ConsumerCore:
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
         self._idle_poller: IdlePoller | None = None
+        client_id = settings.config.get("client.id")
+        self._traced = poll_tracing(settings.tracing, servers_of(servers), client_id, group)
+        #: When the wait for the next batch began, in ns since 1970; 0 if it did not, or untraced.
+        self._poll_began_ns = 0
+
+    def load_ahead(self) -> None:
+        """Let deserializers load what new records need while the records are fetched.
+
+        For records that are read on an event loop, where a deserializer cannot wait.
+        """
+        settings = self._settings
+        self._fetcher.before_accept = loader_for(
+            settings.key_deserializer, settings.value_deserializer
+        )
 
     def start(self) -> None:
         """Join the group, or fetch the partitions of the topics. The latter waits."""
@@ -116,6 +129,8 @@ class ConsumerCore:
         records.
         """
         with self._lock:
+            if self._traced is not None:
+                self._poll_began_ns = self._poll_began_ns or time.time_ns()
             self._prepare()
             if not self._positions.has_pending:
                 self._fetcher.fetch(count_max + ahead, timeout_s, is_over)
@@ -157,7 +172,11 @@ class ConsumerCore:
 
     def _hand_out(self, count_max: int) -> Records:
         self._polled_at = time.monotonic()
-        return Records(self._positions.hand_out(count_max), self._make)
+        messages = self._positions.hand_out(count_max)
+        if self._traced is not None and messages:
+            self._traced(messages, self._poll_began_ns or time.time_ns())
+            self._poll_began_ns = 0
+        return Records(messages, self._make)
 
     def _is_something_due(self) -> bool:
         """Whether anything but records has to be handled before the next hand-out."""

@@ -43,6 +43,8 @@ class Fetcher:
         self._positions = positions
         self._is_closing = is_closing
         self._is_rebalancing = is_rebalancing
+        #: Called with new messages before they can be handed out.
+        self.before_accept: Callable[[list[Message]], None] | None = None
         #: An error that the application's next call raises.
         self.pending_error: BaseException | None = None
 
@@ -68,6 +70,8 @@ class Fetcher:
             messages, error = split_errors(messages)
             if error is not None:
                 self.keep_error(from_kafka(error, "Reading", BrokerError))
+        if self.before_accept is not None:
+            self.before_accept(messages)
         self._positions.accept(messages)
 
     def run_pending_seeks(self) -> None:

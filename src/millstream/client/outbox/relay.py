@@ -43,6 +43,8 @@ from millstream.client.outbox.takeover import (
     ShardTakeover,
     batch_outcome,
 )
+from millstream.client.tracing.choice import TracingOption
+from millstream.client.tracing.outbox_tracing import send_tracing
 
 _PURGE_EVERY_S: Final = 5.0
 _PURGE_ROWS: Final = 5_000
@@ -70,6 +72,8 @@ class RelaySettings:
     shards_max: int | None = None
     #: End once no events are pending.
     drain: bool = False
+    #: OpenTelemetry, as for producers.
+    tracing: TracingOption = None
 
 
 class WakeSignal:
@@ -221,7 +225,15 @@ class Relay:
         """Relay until `stop()`; with isolation, until its time is over."""
         takeover = source.take_over(f"{socket.gethostname()}:{os.getpid()}")
         isolate = time.monotonic() < isolate_until
-        sink = Sink(self._properties, takeover.name, shard, self._stop.is_set, isolate=isolate)
+        servers = self._properties.get("bootstrap.servers")
+        sink = Sink(
+            self._properties,
+            takeover.name,
+            shard,
+            self._stop.is_set,
+            isolate=isolate,
+            tracing=send_tracing(self._settings.tracing, servers),
+        )
         try:
             sink.open()
             batch = self._resolve_claim(takeover, source, sink)

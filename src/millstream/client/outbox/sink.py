@@ -35,6 +35,7 @@ from millstream.client.error import (
     settings_error,
 )
 from millstream.client.outbox.source import Event
+from millstream.client.tracing.outbox_tracing import SendTracing
 
 PROGRESS_TOPIC: Final = "millstream-outbox"
 
@@ -100,10 +101,12 @@ class Sink:
         stopping: Callable[[], bool],
         *,
         isolate: bool = False,
+        tracing: SendTracing | None = None,
     ) -> None:
         self._shard = shard
         self._stopping = stopping
         self._isolate = isolate
+        self._tracing = tracing
         self._fatal: list[str] = []
         #: Of an isolating sink: rejected events, and the reasons.
         self._rejected: dict[int, str] = {}
@@ -156,6 +159,17 @@ class Sink:
         After a SinkError only `committed` of a new sink tells whether they are in the topic. After
         a RejectedError, which only an isolating sink raises, they are not: nothing was committed.
         """
+        if self._tracing is None:
+            self._send(events, batch)
+            return
+        try:
+            self._send(events, batch)
+        except BaseException as error:
+            self._tracing.end(error)
+            raise
+        self._tracing.end()
+
+    def _send(self, events: Sequence[Event], batch: int) -> None:
         self._fatal.clear()
         self._rejected.clear()
         try:
@@ -187,6 +201,14 @@ class Sink:
         self._group.close()
 
     def _produce(self, event: Event) -> None:
+        try:
+            headers = None if event.headers is None else decode_headers(event.headers)
+        except (TypeError, ValueError, AttributeError) as error:
+            self._not_accepted(event, str(error), True, error)
+            return
+        if self._tracing is not None:
+            headers = headers or []
+            self._tracing.start(event.topic, event.key, headers)
         while True:
             try:
                 self._producer.produce(
@@ -195,7 +217,7 @@ class Sink:
                     event.key,
                     _BY_KEY if event.partition is None else event.partition,
                     timestamp=event.created_ms,
-                    headers=None if event.headers is None else decode_headers(event.headers),
+                    headers=headers,
                     on_delivery=self._reporter(event) if self._isolate else None,
                 )
             except BufferError:

@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 from millstream.client.outbox.schema import TABLE_DEFAULT
 from millstream.client.sql import checked_name, execute, require_transaction
+from millstream.client.tracing.choice import TracingOption
+from millstream.client.tracing.outbox_tracing import write_tracing
 
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
@@ -24,9 +26,13 @@ _COLUMNS = ("topic", "partition", "key", "value", "headers")
 
 
 class Outbox:
-    """Writes into the outbox table of this name."""
+    """Writes into the outbox table of this name.
 
-    def __init__(self, table: str = TABLE_DEFAULT) -> None:
+    `tracing` is as for producers. The headers of a traced event have the writer's context.
+    """
+
+    def __init__(self, table: str = TABLE_DEFAULT, *, tracing: TracingOption = None) -> None:
+        self._tracing = write_tracing(tracing)
         parameters = ", ".join(f"%({name})s" for name in _COLUMNS)
         columns = ", ".join(_COLUMNS)
         self._insert = f"INSERT INTO {checked_name(table)} ({columns}) VALUES ({parameters})"
@@ -49,6 +55,10 @@ class Outbox:
         if not topic:
             raise ValueError("an event needs the name of its topic.")
         require_transaction(handle)
+        if self._tracing is not None:
+            pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+            headers = list(pairs)
+            self._tracing.note(topic, key, headers)
         row = {
             "topic": topic,
             "partition": partition,

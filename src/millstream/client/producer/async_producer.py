@@ -26,6 +26,7 @@ from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import ProducerOptions, ProducerSettings
+from millstream.client.tracing.producer_tracing import traced_async_send
 
 _TICK_S: Final = 0.001
 
@@ -59,6 +60,9 @@ class AsyncProducer:
         #: Pending requests for the number of partitions of a topic.
         self._count_requests: dict[str, asyncio.Future[int]] = {}
         self._ended: concurrent.futures.Future[None] | None = None
+        traced = traced_async_send(self.send, *self._core.tracing)
+        if traced is not None:
+            self.send = traced  # type: ignore[method-assign, assignment]
 
     async def send(
         self,
@@ -79,12 +83,18 @@ class AsyncProducer:
             raise other_loop("AsyncProducer")
         if extra:
             raise key_is_keyword(topic)
+        target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
         if self._needs_prepare:
             count = await self._count(topic) if self._core.needs_count(partition) else None
-            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+            record = (target, value, key, headers, partition, count)
+            if self._core.loading and not self._core.is_loaded(target):
+                call = self._loop.run_in_executor(None, self._core.prepare, *record)
+                value, key, headers, partition = await asyncio.shield(call)
+            else:
+                value, key, headers, partition = self._core.prepare(*record)
         delivery = handle.delivery()
         number = -1 if partition is None else partition
         more = (

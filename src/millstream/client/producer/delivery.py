@@ -87,6 +87,10 @@ class Delivery:
         assert isinstance(error, BrokerError)
         return error
 
+    def report(self) -> tuple[KafkaError | None, Message]:
+        """Return the report of a delivery that is done. A failure still counts as not seen."""
+        return self._error, self._message
+
     def add_done_callback(self, callback: DoneCallback) -> None:
         """Call `callback(delivery)` when it is done; at once if it is already."""
         with _CALLBACKS_LOCK:

@@ -17,6 +17,7 @@ from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
 from millstream.client.schedule import Headers, later
 from millstream.client.setting import ProducerOptions, ProducerSettings
+from millstream.client.tracing.producer_tracing import traced_send
 
 #: A sending thread dispatches reports after this many records.
 DISPATCH_EVERY: Final = 256
@@ -47,6 +48,9 @@ class Producer:
         self._handle = self._core.handle
         self._needs_prepare = self._core.needs_prepare
         self._undispatched = 0
+        traced = traced_send(self.send, *self._core.tracing)
+        if traced is not None:
+            self.send = traced  # type: ignore[method-assign]
 
     def send(
         self,
@@ -71,12 +75,15 @@ class Producer:
         """
         if extra:
             raise key_is_keyword(topic)
+        target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
         if self._needs_prepare:
             count = self._core.fetch_count(topic) if self._core.needs_count(partition) else None
-            key, value, partition = self._core.prepare(topic, key, value, partition, count)
+            value, key, headers, partition = self._core.prepare(
+                target, value, key, headers, partition, count
+            )
         delivery = handle.delivery()
         number = -1 if partition is None else partition
         try:

@@ -16,8 +16,10 @@ from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.partitioner import PartitionCounts, checked_partition, function_of
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
-from millstream.client.serializer import encoded, no_serializer_error
-from millstream.client.setting import ProducerSettings
+from millstream.client.schedule import Headers, listed
+from millstream.client.serde_context import LoadingSerde, Part, RecordContext, takes_context
+from millstream.client.serializer import Serializer, encoder_of, no_serializer_error
+from millstream.client.setting import ProducerSettings, servers_of
 
 _METADATA_S_MAX = 30.0
 
@@ -34,17 +36,23 @@ class ProducerCore:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
+        #: What `traced_send` needs.
+        self.tracing = settings.tracing, servers_of(servers), settings.config.get("client.id")
         self.handle = handle(settings.properties(servers), delivery, loop)
         self._partition_function = function_of(settings.partitioner)
         self.partition_counts = PartitionCounts(self._partition_count)
         self.fetch_count = self.partition_counts.of
         self.is_closed = False
+        serializers = _serializers(settings)
+        encoders = {part: encoder_of(each, part) for part, each in serializers.items()}
+        self._encode_key, self._encode_value = encoders.get("key"), encoders.get("value")
+        #: Serializers that do I/O at first, by part.
+        self.loading = [
+            (each, part) for part, each in serializers.items() if isinstance(each, LoadingSerde)
+        ]
+        self._needs_headers = any(map(takes_context, serializers.values()))
         #: Whether a record has to pass `prepare`.
-        self.needs_prepare = (
-            self._partition_function is not None
-            or settings.key_serializer is not None
-            or settings.value_serializer is not None
-        )
+        self.needs_prepare = self._partition_function is not None or bool(serializers)
         self.driver: TransactionDriver | None = None
         if settings.transactional_id is not None:
             self.driver = TransactionDriver(self.handle.rdkafka, self._set_open)
@@ -58,22 +66,34 @@ class ProducerCore:
         """Whether `prepare` needs the number of the topic's partitions."""
         return partition is None and self._partition_function is not None
 
+    def is_loaded(self, topic: str) -> bool:
+        """Whether `prepare` does no I/O for this topic."""
+        return all(each.is_loaded(RecordContext(topic, part, [])) for each, part in self.loading)
+
     def prepare(
-        self, topic: str, key: Any, value: Any, partition: int | None, count: int | None
-    ) -> tuple[Any, Any, int | None]:
-        """Encode key and value, and choose the partition. Never waits: `count` is given if
-        `needs_count`.
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        count: int | None,
+    ) -> tuple[Any, Any, Headers | None, int | None]:
+        """Encode value and key, and choose the partition. Waits only for serializers that load.
+
+        `topic` is the one that the application sends to, also if the record is delayed. `count` is
+        the number of partitions, if `needs_count`.
         """
-        settings = self._settings
-        if settings.key_serializer is not None:
-            key = encoded(settings.key_serializer, key, "key", topic)
-        if settings.value_serializer is not None:
-            value = encoded(settings.value_serializer, value, "value", topic)
+        found: Any = listed(headers) if self._needs_headers else headers
+        if self._encode_key is not None:
+            key = self._encode_key(key, topic, found)
+        if self._encode_value is not None:
+            value = self._encode_value(value, topic, found)
         if partition is None and self._partition_function is not None:
             assert count is not None
             key = key.encode() if isinstance(key, str) else key
             partition = checked_partition(self._partition_function(key, count), topic, count)
-        return key, value, partition
+        return value, key, found, partition
 
     def raise_rejected(self, error: Exception, topic: Any, key: Any, value: Any) -> NoReturn:
         """Raise the error for a record that librdkafka did not accept."""
@@ -131,6 +151,14 @@ class ProducerCore:
         if found.error is not None:
             raise from_kafka(found.error, what)
         return len(found.partitions)
+
+
+def _serializers(settings: ProducerSettings) -> dict[Part, Serializer]:
+    given: dict[Part, Serializer | None] = {
+        "key": settings.key_serializer,
+        "value": settings.value_serializer,
+    }
+    return {part: each for part, each in given.items() if each is not None}
 
 
 def _no_transaction_error() -> UsageError:

@@ -288,16 +288,22 @@ class WorkerSession:
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
             "on_lost": self._on_lost,
+            # Attempts are traced, not polls.
+            "tracing": False,
         }
         own = [name for topic in config.topics for name in self._settings.own_topics(topic)]
         topics = [*config.topics, *own]
-        return Consumer(config.servers, group_id=config.group, topics=topics, **options)
+        consumer = Consumer(config.servers, group_id=config.group, topics=topics, **options)
+        # Handlers may run on an event loop.
+        consumer.load_ahead()
+        return consumer
 
     def _producer_options(self, group: str) -> dict[str, Any]:
         options = self._settings.producer_options
         # The topic limits the size of a message, not the client.
         limit = {"message.max.bytes": _MESSAGE_BYTES_MAX}
         options["config"] = limit | dict(options.get("config", {}))
+        options["tracing"] = False
         if self._settings.transactional:
             name = self._settings.name or uuid.uuid4().hex
             limits = {

@@ -14,6 +14,8 @@ from typing import Any, Final, Never, Self, TypeVar, Unpack, overload
 from millstream.client.consumer.consumer import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
+from millstream.client.setting import servers_of
+from millstream.client.tracing.worker_tracing import traced_handler
 from millstream.client.worker.cron.expression import CronExpression
 from millstream.client.worker.cron.ticks import CronJob, cron_topic
 from millstream.client.worker.handler.routes import Handler, Routes
@@ -274,7 +276,13 @@ class Worker:
         self.check()
         self._ended.clear()
         self._failure = None
-        arguments = (self._routes.compiled(cron_topic(self._group)),)
+        handler = traced_handler(
+            self._routes.compiled(cron_topic(self._group)),
+            self._settings.tracing,
+            self._group,
+            servers_of(self._servers),
+        )
+        arguments = (handler,)
         threading.Thread(
             target=self._run, args=arguments, name="millstream-worker", daemon=True
         ).start()

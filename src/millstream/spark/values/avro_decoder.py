@@ -51,7 +51,7 @@ class AvroDecoder:
 
     def decode(self, data: bytes, /) -> dict[str, Any]:
         body = without_registry_header(data) if self._registry_header else data
-        value = _plain(self._serializer.deserialize(body))
+        value = plain(self._serializer.deserialize(body))
         assert isinstance(value, dict)
         return value
 
@@ -114,10 +114,10 @@ def _union(schema: list[Any], named: dict[str, t.DataType]) -> t.DataType:
     return _type(branches[0], named)
 
 
-def _plain(value: Any) -> Any:
-    """Convert UUIDs to text, which Arrow expects. Arrow converts maps itself."""
+def plain(value: Any) -> Any:
+    """Return a value with UUIDs as text, which Arrow expects. Arrow converts maps itself."""
     if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return str(value) if isinstance(value, uuid.UUID) else value

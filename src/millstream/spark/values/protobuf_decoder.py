@@ -15,6 +15,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as t
 
+from millstream.client.schema_registry.frame import message_indexes
 from millstream.spark.values.value_decoder import without_registry_header
 
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
@@ -45,14 +46,19 @@ class ProtobufDecoder:
         self._registry_header = registry_header
         descriptor = _descriptor(self._files, self._name)
         self.type = _struct(descriptor, ())
-        self._message = message_factory.GetMessageClass(descriptor)
+        #: The class of the messages.
+        self.message = message_factory.GetMessageClass(descriptor)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (self._files, self._name, self._registry_header)
 
     def decode(self, data: bytes, /) -> dict[str, Any]:
         body = _without_header(data) if self._registry_header else data
-        return _columns(self._message.FromString(body))
+        return self.columns(self.message.FromString(body))
+
+    def columns(self, message: Any) -> dict[str, Any]:
+        """Return the fields of a message."""
+        return _columns(message)
 
 
 def _rebuilt(files: bytes, name: str, registry_header: bool) -> ProtobufDecoder:
@@ -151,23 +157,5 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 
 def _without_header(data: bytes) -> bytes:
-    """Remove the schema registry header and the message indexes after it.
-
-    The indexes are zigzag varints: their count, then each index. A single zero stands for the first
-    message."""
-    body = without_registry_header(data)
-    count, at = _varint(body, 0)
-    for _ in range(count):
-        _, at = _varint(body, at)
-    return body[at:]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    raw = shift = 0
-    while at < len(data) and shift < 35:
-        byte = data[at]
-        raw |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return (raw >> 1) ^ -(raw & 1), at
-    raise ValueError("no schema registry header")
+    """Remove the schema registry header and the message indexes after it."""
+    return message_indexes(without_registry_header(data))[1]

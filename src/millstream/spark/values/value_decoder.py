@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
+from millstream.client.error import RegistryUnavailable
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -62,6 +64,9 @@ def _decode(decoder: Decoder, data: bytes | None, value_type: pa.DataType) -> di
         value = decoder.decode(data)
         # A decoded value may still not fit its column, such as a date out of range.
         pa.scalar(value, type=value_type)
+    except RegistryUnavailable:
+        # Says nothing about the value: the task fails, and Spark retries it.
+        raise
     except Exception as error:  # noqa: BLE001 - decoders raise any error for invalid bytes
         reason = f"{type(error).__name__}: {error}"
         return {"value": None, "error": reason[:_MESSAGE_CHARACTERS_MAX]}

@@ -150,20 +150,20 @@ class Job(Generic[Value]):
         """
         if extra:
             raise key_is_keyword(topic)
-        key = self._encoded("key", key, topic)
-        value = self._encoded("value", value, topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
+        key = self._encoded("key", key, topic, listed)
+        value = self._encoded("value", value, topic, listed)
         if deliver_at is not None or delay is not None:
             due = due_ms(deliver_at, delay)
             self.outputs.append(scheduled_record(topic, key, value, listed, due))
         else:
             self.outputs.append(OutputRecord(topic, key, value, listed))
 
-    def _encoded(self, part: Part, given: Any, topic: str) -> Any:
+    def _encoded(self, part: Part, given: Any, topic: str, headers: list[Header]) -> Any:
         serializer = self._serializers[part == "value"]
         if serializer is not None:
-            return encoded(serializer, given, part, topic)
+            return encoded(serializer, given, part, topic, headers)
         if not isinstance(given, str | bytes | None):
             raise UsageError(
                 f"job.send takes bytes, strings or None as the {part}, not {given!r}. Other values "

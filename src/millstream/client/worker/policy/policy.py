@@ -23,6 +23,7 @@ from millstream.client.setting import (
     at_least,
     one_of,
 )
+from millstream.client.tracing.choice import TracingOption
 from millstream.client.worker.message.header import dead_letter_topic, retry_topic
 from millstream.client.worker.policy.breaker import Breaker
 from millstream.client.worker.policy.rate_limit import RateLimit
@@ -58,6 +59,7 @@ class WorkerOptions(TypedDict, total=False):
     priorities: Mapping[str, float]
     rate_limit: str | None
     create_topics: bool
+    tracing: TracingOption
     consumer: dict[str, Any]
     producer: dict[str, Any]
 
@@ -107,6 +109,9 @@ class WorkerSettings(Checked):
     #: Attempts that may start in this process, for example "100/s". Each process counts by itself.
     rate_limit: str | None = None
     create_topics: bool = True
+    #: OpenTelemetry: True, False or a TracerProvider. By default a worker is traced if the program
+    #: has set a global tracer provider before.
+    tracing: TracingOption = None
     #: Further options of the consumer and the producer. The serializers of the producer apply to
     #: what handlers send. Retried messages and dead letters keep their bytes.
     consumer: dict[str, Any] = field(default_factory=dict)
