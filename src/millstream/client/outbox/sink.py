@@ -71,13 +71,13 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
     config = {**properties, "log_level": 2}
     servers = properties.get("bootstrap.servers")
     try:
-        with Admin(servers, timeout_s=_ADMIN_TIMEOUT_S, config=config) as admin:
+        with Admin(servers, timeout=_ADMIN_TIMEOUT_S, config=config) as admin:
             topic_config = {"cleanup.policy": "compact"}
             is_new = admin.create_topic(
                 PROGRESS_TOPIC, partitions=shards, config=topic_config, if_missing=True
             )
-            if not is_new and admin.topic(PROGRESS_TOPIC).partitions < shards:
-                admin.add_partitions(PROGRESS_TOPIC, shards)
+            if not is_new and len(admin.describe_topic(PROGRESS_TOPIC).partitions) < shards:
+                admin.create_partitions(PROGRESS_TOPIC, shards)
     except UsageError:
         raise
     except ClientError as error:
