@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from millstream.cli.support.command import use_command_class
 from millstream.cli.support.failure import EXIT_CODES_HELP
 from millstream.cli.support.terminal import JsonOption, print_json
 
@@ -56,6 +57,7 @@ def build(names: Iterable[str] = MODULES) -> typer.Typer:
             app.command(name, epilog=EXIT_CODES_HELP)(getattr(module, name))
     app.callback()(root)
     app.command()(version)
+    use_command_class(app)
     return app
 
 
