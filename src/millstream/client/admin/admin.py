@@ -12,7 +12,6 @@ from millstream.client.admin import (
     group_request,
     offset_request,
     offset_reset,
-    reassignment_request,
     topic_request,
 )
 from millstream.client.admin.group_result import (
@@ -199,14 +198,18 @@ class Admin:
 
         The brokers copy the records and change the replicas once the new ones are in sync.
         """
-        return reassignment_request.alter_reassignments(self._handle, targets, self.timeout)
+        from millstream.client.admin import protocol_request
+
+        return protocol_request.alter_reassignments(self._handle, targets, self.timeout)
 
     def list_partition_reassignments(
         self, topics: Iterable[str] | None = None
     ) -> dict[Partition, Reassignment]:
         """Return the partitions that are moving, of these topics or of all."""
+        from millstream.client.admin import protocol_request
+
         names = None if topics is None else _names(topics, "topics")
-        return reassignment_request.list_reassignments(self._handle, names, self.timeout)
+        return protocol_request.list_reassignments(self._handle, names, self.timeout)
 
     # Settings
 
@@ -314,8 +317,11 @@ class Admin:
         self, group_id: str, partitions: Iterable[Partition]
     ) -> dict[Partition, Outcome[None]]:
         """Delete a group's committed offsets of partitions to which no member subscribes."""
+        from millstream.client.admin import protocol_request
+
+        group_request.check_names([group_id])
         chosen = [Partition(*each) for each in partitions]
-        return group_request.delete_group_offsets(self._handle, group_id, chosen, self.timeout)
+        return protocol_request.delete_group_offsets(self._handle, group_id, chosen, self.timeout)
 
     def close(self) -> None:
         """Close the client. Further calls raise ClosedError."""

@@ -21,13 +21,11 @@ from millstream.client.admin.group_result import (
     GroupType,
     IncompleteListing,
 )
-from millstream.client.admin.handle import AdminHandle, rejection
+from millstream.client.admin.handle import AdminHandle
 from millstream.client.admin.result import Outcome
 from millstream.client.admin.topic_request import node_of
 from millstream.client.error import BrokerError, UsageError, from_kafka
 from millstream.client.record import OffsetAndMetadata, Partition, row_of
-from millstream.protocol.cluster_client import GROUP
-from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 #: librdkafka's names that differ from Kafka's in more than case.
 _LIBRARY_STATES: Final = {
@@ -96,7 +94,7 @@ def describe_groups(
 ) -> dict[str, Outcome[GroupDescription]]:
     if not groups:
         return {}
-    _check_names(groups)
+    check_names(groups)
     futures = handle.client.describe_consumer_groups(list(groups), request_timeout=timeout)
     found = handle.outcomes(futures, lambda name: f"Describing group {name!r}", timeout, _group)
     # Brokers describe a group that does not exist as dead.
@@ -113,7 +111,7 @@ def delete_groups(
 ) -> dict[str, Outcome[None]]:
     if not groups:
         return {}
-    _check_names(groups)
+    check_names(groups)
     futures = handle.client.delete_consumer_groups(list(groups), request_timeout=timeout)
     return handle.outcomes(
         futures, lambda name: f"Deleting group {name!r}", timeout, lambda _: None
@@ -126,7 +124,7 @@ def delete_groups(
 def list_group_offsets(
     handle: AdminHandle, group: str, timeout: float
 ) -> dict[Partition, OffsetAndMetadata]:
-    _check_names([group])
+    check_names([group])
     what = f"Reading the offsets of group {group!r}"
     futures = handle.client.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)], request_timeout=timeout
@@ -145,7 +143,7 @@ def list_group_offsets(
 def alter_group_offsets(
     handle: AdminHandle, group: str, offsets: Mapping[Partition, int], timeout: float
 ) -> dict[Partition, Outcome[None]]:
-    _check_names([group])
+    check_names([group])
     if not offsets:
         return {}
     what = f"Changing the offsets of group {group!r}"
@@ -165,44 +163,6 @@ def _row_outcome(row: TopicPartition, what: str) -> Outcome[None]:
     if row.error is None:
         return None
     return from_kafka(row.error, f"{what} for {row.topic}-{row.partition}")
-
-
-def delete_group_offsets(
-    handle: AdminHandle, group: str, partitions: Iterable[Partition], timeout: float
-) -> dict[Partition, Outcome[None]]:
-    _check_names([group])
-    wanted = list(dict.fromkeys(partitions))
-    if not wanted:
-        return {}
-    what = f"Deleting offsets of group {group!r}"
-    request = OffsetDeleteRequest(group_id=group, topics=_offset_rows(wanted))
-    with handle.cluster(what, timeout) as cluster:
-        response = cluster.attempt(
-            "delete offsets",
-            lambda: cluster.coordinator_connection(group, GROUP).call(
-                request, OffsetDeleteResponse
-            ),
-        )
-    if response.error_code:
-        raise rejection(response.error_code, what)
-    return {
-        Partition(topic.name, row.partition_index): rejection(
-            row.error_code, f"{what} for {topic.name}-{row.partition_index}"
-        )
-        if row.error_code
-        else None
-        for topic in response.topics
-        for row in topic.partitions
-    }
-
-
-def _offset_rows(partitions: Iterable[Partition]) -> list[OffsetDeleteRequest.Topic]:
-    shape = OffsetDeleteRequest.Topic
-    rows: dict[str, OffsetDeleteRequest.Topic] = {}
-    for topic, number in partitions:
-        row = rows.setdefault(topic, shape(name=topic, partitions=[]))
-        row.partitions.append(shape.Partition(partition_index=number))
-    return list(rows.values())
 
 
 # Errors
@@ -232,7 +192,8 @@ def active_group(group: str, what: str) -> BrokerError:
     )
 
 
-def _check_names(groups: Iterable[str]) -> None:
+def check_names(groups: Iterable[str]) -> None:
+    """Raise UsageError for an empty name."""
     if isinstance(groups, str) or not all(groups):
         raise UsageError("A group's name cannot be empty.")
 

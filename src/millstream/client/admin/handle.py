@@ -1,4 +1,4 @@
-"""librdkafka's admin client and the protocol client behind an `Admin`, with the client's errors.
+"""librdkafka's admin client behind an `Admin`, with the client's errors.
 
 A call waits in slices and polls librdkafka in between, so that an `error_cb` in `config` runs, and
 an exception that it raises ends the call.
@@ -9,30 +9,21 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin.result import Outcome
+from millstream.client.error import ClientError as MillstreamError
 from millstream.client.error import (
-    BrokerError,
     ClosedError,
     TimedOut,
-    UsageError,
     from_kafka,
     settings_error,
 )
-from millstream.client.error import ClientError as MillstreamError
-from millstream.model.error import BrokerError as ProtocolRejection
-from millstream.model.error import ErrorCode
-from millstream.protocol.client_property import ClientProperties
-from millstream.protocol.cluster_client import ClusterClient
-from millstream.protocol.connection_setting import connection_settings
-from millstream.protocol.error import ConnectionLost, SettingError, Unavailable
 
 _logger = logging.getLogger(__name__)
 
@@ -66,8 +57,6 @@ class AdminHandle:
         """Release librdkafka's client."""
         self._client = None
 
-    # Responses of librdkafka
-
     def result(self, future: Future[Any], what: str, timeout: float) -> Any:
         """Wait for one response. `what` names the operation in an error."""
         client = self.client
@@ -98,49 +87,11 @@ class AdminHandle:
                 found[key] = error
         return found
 
-    # Requests that librdkafka does not have
-
-    @contextmanager
-    def cluster(self, what: str, timeout: float) -> Iterator[ClusterClient]:
-        """Connect a protocol client with the same properties, for the block.
-
-        Its errors become the client's. It belongs to the calling thread."""
-        _ = self.client  # raises if closed
-        try:
-            with ClusterClient(self._settings(timeout)) as cluster:
-                yield cluster
-        except SettingError as error:
-            raise UsageError(f"{what}: {error}.") from error
-        except Unavailable as error:
-            raise TimedOut(f"{what}: {error}.") from error
-        except ConnectionLost as error:
-            raise BrokerError(f"{what}: {error}.", "_TRANSPORT", KafkaError._TRANSPORT) from error  # noqa: SLF001
-        except ProtocolRejection as error:
-            raise rejection(error.code, what) from error
-
-    def _settings(self, timeout: float) -> Any:
-        timeout_ms = str(max(1, int(timeout * 1000)))
-        properties = {
-            "request.timeout.ms": timeout_ms,
-            "socket.connection.setup.timeout.ms": timeout_ms,
-            "default.api.timeout.ms": timeout_ms,
-        }
-        for name, value in self._properties.items():
-            if isinstance(value, bool):
-                properties[name] = str(value).lower()
-            elif isinstance(value, str | int | float):
-                properties[name] = str(value)
-        return connection_settings(ClientProperties(properties))
-
-
-def rejection(code: int, what: str, message: str | None = None) -> BrokerError:
-    """Return the exception for an error code of the protocol."""
-    try:
-        name = ErrorCode(code).name
-    except ValueError:
-        name = str(code)
-    reason = (message or str(KafkaError(code).str())).rstrip(".").removeprefix("Broker: ")
-    return BrokerError(f"{what}: {reason} ({name}).", name, int(code))
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The client's properties. Raises ClosedError."""
+        _ = self.client
+        return self._properties
 
 
 def single(outcome: Outcome[T]) -> T:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -20,15 +19,8 @@ from millstream.client.admin.result import (
     PartitionDescription,
     TopicDescription,
 )
-from millstream.client.error import BrokerError, TimedOut, UsageError, translated
+from millstream.client.error import translated
 from millstream.client.record import Partition
-from millstream.protocol.cluster_client import ClusterClient
-from millstream.wire.messages.describe_topic_partitions import (
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-)
-
-_logger = logging.getLogger(__name__)
 
 #: Brokers name their own topics so.
 _INTERNAL_PREFIX: Final = "__"
@@ -120,7 +112,9 @@ def describe_topics(
     known = [name for name, topic in found.items() if isinstance(topic, TopicDescription)]
     if not elr or not known:
         return found
-    eligible = _eligible_leaders(handle, known, timeout)
+    from millstream.client.admin.protocol_request import eligible_leaders
+
+    eligible = eligible_leaders(handle, known, timeout)
     return {
         name: _with_elr(topic, eligible) if isinstance(topic, TopicDescription) else topic
         for name, topic in found.items()
@@ -153,43 +147,6 @@ def _with_elr(
         for each in topic.partitions
     )
     return dataclasses.replace(topic, partitions=partitions)
-
-
-def _eligible_leaders(
-    handle: AdminHandle, names: Sequence[str], timeout: float
-) -> dict[Partition, tuple[int, ...] | None]:
-    """Return the eligible leader replicas by partition; nothing if they cannot be read.
-
-    They are an addition to the description, which is complete without them: old brokers do not
-    report them, and the protocol client does not have every login that librdkafka has."""
-    try:
-        with handle.cluster("Reading eligible leaders", timeout) as cluster:
-            return _fetch_eligible_leaders(cluster, names)
-    except (BrokerError, TimedOut, UsageError) as error:
-        _logger.debug("The descriptions lack eligible leaders. %s", error)
-        return {}
-
-
-def _fetch_eligible_leaders(
-    cluster: ClusterClient, names: Sequence[str]
-) -> dict[Partition, tuple[int, ...] | None]:
-    topics = [DescribeTopicPartitionsRequest.Topic(name=name) for name in sorted(names)]
-    request = DescribeTopicPartitionsRequest(topics=topics)
-    found: dict[Partition, tuple[int, ...] | None] = {}
-    while True:
-        response = cluster.any_connection().call(request, DescribeTopicPartitionsResponse)
-        for topic in response.topics:
-            for row in topic.partitions:
-                eligible = row.eligible_leader_replicas
-                found[Partition(topic.name or "", row.partition_index)] = (
-                    None if eligible is None else tuple(eligible)
-                )
-        following = response.next_cursor
-        if following is None:
-            return found
-        request.cursor = DescribeTopicPartitionsRequest.Cursor(
-            topic_name=following.topic_name, partition_index=following.partition_index
-        )
 
 
 def delete_records(

@@ -15,7 +15,14 @@ from confluent_kafka.admin import AdminClient
 from millstream.client.admin import Admin
 from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
-from millstream.client.error import ClientError, TimedOut, from_kafka, translated
+from millstream.client.error import (
+    BrokerError,
+    ClientError,
+    TimedOut,
+    from_kafka,
+    is_missing,
+    translated,
+)
 from millstream.client.record import Partition, Record
 
 _logger = logging.getLogger(__name__)
@@ -84,9 +91,15 @@ class DeadLetterTopic:
 
     def _records(self, topic: str, start: LetterId | None) -> Iterator[Record]:
         """Yield committed records up to the current end, of all partitions or from `start` on."""
-        with self._admin() as admin:
-            starts = admin.list_topic_offsets(topic, "earliest")
-            found = admin.list_topic_offsets(topic)
+        try:
+            with self._admin() as admin:
+                starts = admin.list_topic_offsets(topic, "earliest")
+                found = admin.list_topic_offsets(topic)
+        except BrokerError as error:
+            if is_missing(error.code):
+                # The worker creates the topic later.
+                return
+            raise
         if start is not None:
             starts = {each: start.offset for each in starts if each.partition == start.partition}
         rows = [Row(*each, first) for each, first in starts.items() if first < found[each]]
