@@ -81,10 +81,10 @@ def raw_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
 
 def our_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
     with Producer(servers) as producer:
-        producer.send(TOPIC, None, value).result()
+        producer.send(TOPIC, value).result()
         meter.begin()
         for _ in range(count):
-            producer.send(TOPIC, None, value)
+            producer.send(TOPIC, value)
         # Raises if any record was not delivered.
         producer.flush()
         meter.end()
@@ -124,7 +124,7 @@ def aiokafka_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
             enable_idempotence=True,
             acks="all",
             linger_ms=LINGER_MS,
-            max_batch_size=ProducerSettings().batch_bytes,
+            max_batch_size=ProducerSettings().batch_size,
         ) as producer:
             await producer.send_and_wait(TOPIC, value)
             meter.begin()
@@ -141,11 +141,11 @@ def aiokafka_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
 def our_async_send(servers: str, count: int, value: bytes, meter: Meter) -> None:
     async def main() -> None:
         async with AsyncProducer(servers) as producer:
-            await producer.send_and_wait(TOPIC, None, value)
+            await producer.send_and_wait(TOPIC, value)
             meter.begin()
             for begin in range(0, count, WINDOW):
                 size = min(WINDOW, count - begin)
-                waiting = [await producer.send(TOPIC, None, value) for _ in range(size)]
+                waiting = [await producer.send(TOPIC, value) for _ in range(size)]
                 for delivery in waiting:
                     assert (await delivery).offset >= 0
             meter.end()

@@ -32,7 +32,7 @@ def send(servers: str, topic: str, messages: Iterable[Message]) -> None:
     """Send messages. They are acknowledged when this returns."""
     with Producer(servers) as producer:
         for each in messages:
-            producer.send(topic, each.key, each.value, timestamp=each.timestamp_ms)
+            producer.send(topic, each.value, key=each.key, timestamp=each.timestamp_ms)
 
 
 def values(servers: str, topic: str) -> Iterator[tuple[bytes | None, bytes | None]]:

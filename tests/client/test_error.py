@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millstream.client.error import (
     BrokerError,
-    ClientError,
     CommitFailed,
+    MillstreamError,
     ProducerFenced,
     TimedOut,
     UsageError,
@@ -36,7 +36,7 @@ from millstream.client.error import (
     ],
 )
 def test_a_code_becomes_an_exception(
-    code: int, kind: type[BrokerError], expected: type[ClientError]
+    code: int, kind: type[BrokerError], expected: type[MillstreamError]
 ) -> None:
     error = from_kafka(KafkaError(code, "why"), "Committing", kind)
     assert type(error) is expected

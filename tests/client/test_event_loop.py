@@ -100,7 +100,7 @@ def filled(broker: BrokerProcess, name: Callable[[str], str]) -> str:
         admin.create_topic(made, partitions=2)
     with Producer(broker.bootstrap) as producer:
         for number in range(20):
-            producer.send(made, None, str(number), partition=number % 2)
+            producer.send(made, str(number), partition=number % 2)
     return made
 
 
@@ -139,7 +139,7 @@ def run(gate: Gate, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 @asynccontextmanager
 async def member(broker: BrokerProcess, topic: str) -> AsyncIterator[AsyncConsumer]:
     consumer = AsyncConsumer(
-        broker.bootstrap, group=topic, topics=[topic], on_assign=lambda *_: None
+        broker.bootstrap, group_id=topic, topics=[topic], on_assign=lambda *_: None
     )
     async with consumer:
         async with asyncio.timeout(SECONDS_MAX):
@@ -172,7 +172,7 @@ def test_a_call_of_a_consumer_waits_on_its_thread(
 
 def test_reading_waits_on_the_thread(gate: Gate, broker: BrokerProcess, filled: str) -> None:
     async def main() -> None:
-        consumer = AsyncConsumer(broker.bootstrap, group=filled, topics=[filled])
+        consumer = AsyncConsumer(broker.bootstrap, group_id=filled, topics=[filled])
         await watched(gate, consumer.poll(1, 0))
         loop = consumer.__aiter__()
         assert await watched(gate, anext(loop)) is not None
@@ -188,7 +188,7 @@ def test_a_consumer_starts_on_its_thread(
 ) -> None:
     async def main() -> None:
         gate.shut()
-        consumer = AsyncConsumer(broker.bootstrap, group=group, topics=[filled])
+        consumer = AsyncConsumer(broker.bootstrap, group_id=group, topics=[filled])
         gate.open()
         await watched(gate, turn(), waits=False)
         async with consumer:
@@ -236,8 +236,8 @@ def test_state_is_readable_while_a_call_waits(
 
 
 PRODUCER_CALLS: dict[str, Callable[[AsyncProducer, str], Coroutine[Any, Any, Any]]] = {
-    "send by a partitioner": lambda producer, topic: producer.send(topic, "k", "v"),
-    "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, "k", "v"),
+    "send by a partitioner": lambda producer, topic: producer.send(topic, "v", key="k"),
+    "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, "v", key="k"),
     "close": lambda producer, _: producer.close(),
     "leave the block": lambda producer, _: producer.__aexit__(None, None, None),
 }
@@ -263,7 +263,7 @@ def test_sends_share_one_request_for_partitions(
         async with AsyncProducer(broker.bootstrap, partitioner="round_robin") as producer:
 
             async def send_many() -> None:
-                await asyncio.gather(*(producer.send(filled, None, "v") for _ in range(30)))
+                await asyncio.gather(*(producer.send(filled, "v") for _ in range(30)))
 
             await watched(gate, send_many())
             assert gate.held == ["Producer.list_topics"]
@@ -276,13 +276,13 @@ def test_sending_never_waits(gate: Gate, broker: BrokerProcess, filled: str) -> 
         async with AsyncProducer(broker.bootstrap) as producer:
 
             async def send() -> None:
-                first = await producer.send(filled, "k", "v")
+                first = await producer.send(filled, "v", key="k")
                 with pytest.raises(UsageError, match="await the delivery"):
                     first.result()
                 assert (await first).topic == filled
-                assert (await producer.send_and_wait(filled, "k", "v", acks=1)).topic == filled
+                assert (await producer.send_and_wait(filled, "v", key="k")).topic == filled
                 for _ in range(600):
-                    await producer.send(filled, "k", "v")
+                    await producer.send(filled, "v", key="k")
                 await producer.flush()
                 assert len(producer) >= 0
 
@@ -300,7 +300,7 @@ def test_a_transaction_waits_on_threads(gate: Gate, broker: BrokerProcess, fille
             for end in ("abort", "commit"):
                 txn = producer.transaction()
                 await watched(gate, txn.__aenter__())
-                await txn.send(filled, None, "v")
+                await txn.send(filled, "v")
                 await watched(gate, txn.send_offsets(consumer))
                 await watched(gate, getattr(txn, end)())
             txn = producer.transaction()
@@ -315,7 +315,7 @@ def test_a_transaction_waits_on_threads(gate: Gate, broker: BrokerProcess, fille
             assert driver is not None
             await until(lambda: begun.done() and driver.state == "aborted")
             async with producer.transaction() as last:
-                await last.send(filled, None, "v")
+                await last.send(filled, "v")
             await producer.transaction().__aenter__()
             # Closing aborts the transaction.
             await watched(gate, producer.close())

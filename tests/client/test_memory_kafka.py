@@ -64,7 +64,7 @@ def world(request: pytest.FixtureRequest, name: Callable[[str], str]) -> Iterato
             admin.create_topic(topic, partitions=PARTITIONS)
         with Producer(bootstrap) as producer:
             for number in range(RECORDS * PARTITIONS):
-                producer.send(topic, None, b"x", partition=number % PARTITIONS)
+                producer.send(topic, b"x", partition=number % PARTITIONS)
         properties = {
             "bootstrap.servers": bootstrap,
             "group.id": topic,

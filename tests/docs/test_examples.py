@@ -42,7 +42,7 @@ class Example:
 BARE = "from millstream import Consumer, Producer\n"
 ORDERS = f"""{BARE}
 with Producer() as producer:
-    producer.send("orders", "alice", "2 apples")
+    producer.send("orders", "2 apples", key="alice")
 """
 #: Prints the records of the topic of bills as consumers see them.
 BILLS = """
@@ -58,7 +58,7 @@ threading.Thread(target=show_bills, daemon=True).start()
 EXAMPLES = [
     Example("        print(record.key, record.value)", until="b'alice' {'apples': 2}"),
     Example(
-        '        group="bills", topics=["orders"], delivery="exactly_once", producer=producer',
+        '        group_id="bills", topics=["orders"], delivery="exactly_once", producer=producer',
         before=ORDERS + BILLS,
         until="billed 2 apples",
     ),
@@ -68,7 +68,7 @@ EXAMPLES = [
         until="billed invoice for 2 apples",
     ),
     Example(
-        '    outbox.write(session, "orders", key=order.customer, value=order.to_json())',
+        '    outbox.write(session, "orders", order.to_json(), key=order.customer)',
         before="""
             import sqlalchemy as sa
             from sqlalchemy.orm import DeclarativeBase, Session, mapped_column

@@ -96,7 +96,7 @@ def test_avro_in_spark(spark: SparkSession) -> None:
             {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
         ],
     }
-    data = AvroSerializer(schema).encode({"order_id": "o1", "at": AT})
+    data = AvroSerializer(schema).serialize({"order_id": "o1", "at": AT})
     given = records(spark, data, data[:-1], None)
     found = decoded(given, schema, format="avro").orderBy("offset")
     # A number, because a timestamp depends on the time zone of this process.
@@ -128,7 +128,7 @@ class Stored:
 
 def test_dead_letters_have_the_headers_of_workers(spark: SparkSession) -> None:
     rows = decoded(records(spark, b'{"order_id": "o1"}', b"{"), SCHEMA)
-    valid, letters = split(rows, group="billing", headers=True)
+    valid, letters = split(rows, group_id="billing", headers=True)
     assert [each["order_id"] for each in valid.collect()] == ["o1"]
     assert "_error" not in valid.columns
     (row,) = letters.collect()

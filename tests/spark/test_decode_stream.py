@@ -31,7 +31,7 @@ FORMATS: dict[str, Any] = {"json": "id STRING NOT NULL", "avro": AVRO, "protobuf
 #: A value that decodes to `id`, and one that does not.
 VALUES: dict[str, Any] = {
     "json": (lambda name: json.dumps({"id": name}).encode(), b'{"order": "o1"}'),
-    "avro": (lambda name: AvroSerializer(AVRO).encode({"id": name}), b"\x7fshort"),
+    "avro": (lambda name: AvroSerializer(AVRO).serialize({"id": name}), b"\x7fshort"),
     "protobuf": (lambda name: StringValue(value=name).SerializeToString(), b"\x0a\xff"),
 }
 
@@ -74,7 +74,7 @@ class Shop:
                 format=kind,  # type: ignore[arg-type]
                 into="order",
             )
-            parts = split(rows, group="billing", headers=True)
+            parts = split(rows, group_id="billing", headers=True)
             field = "value" if kind == "protobuf" else "id"
             ids = parts.valid.selectExpr("key", f"order.{field} as value")
             valid = ids if valid is None else valid.union(ids)

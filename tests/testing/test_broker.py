@@ -77,7 +77,7 @@ def test_a_producer_retries_after_transient_faults(
     millstream_broker.fail_produces(2, "NOT_ENOUGH_REPLICAS")
     millstream_broker.drop_produce_answers(1)
     for number in range(5):
-        sent = millstream_producer.send(millstream_topic, None, b"%d" % number)
+        sent = millstream_producer.send(millstream_topic, b"%d" % number)
         assert sent.result(60).offset == number
     millstream_broker.drop_connections()
     received = [record.value for record in itertools.islice(millstream_consumer, 5)]

@@ -56,7 +56,7 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             millstream_broker, millstream_producer, millstream_consumer, millstream_topic
         ):
             millstream_producer.send(millstream_topic, None, b"x")
-            [record] = millstream_consumer.poll(timeout_s=60)
+            [record] = millstream_consumer.poll(timeout=60)
             assert record.value == b"x"
             assert millstream_consumer.committed() == {}
             millstream_consumer.commit()

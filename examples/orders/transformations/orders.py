@@ -41,7 +41,7 @@ def well_formed() -> DataFrame:
     """Return the valid orders, and whether each is in time.
 
     This depends only on the record's timestamp, not on the records that Spark reads together."""
-    orders = split(checked(), group=GROUP).valid
+    orders = split(checked(), group_id=GROUP).valid
     return orders.withColumn("event_time", f.timestamp_millis("event_time_ms")).withColumn(
         "in_time", f.col("timestamp") < f.col("event_time") + f.expr(f"INTERVAL {LATENESS}")
     )
@@ -95,4 +95,4 @@ dp.create_sink("dead_letters", "millstream", TO_TOPICS)
 
 @dp.append_flow(target="dead_letters", name="to_dead_letters")
 def to_dead_letters() -> DataFrame:
-    return split(checked(), group=GROUP).dead_letters
+    return split(checked(), group_id=GROUP).dead_letters

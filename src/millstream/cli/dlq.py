@@ -360,10 +360,10 @@ def _dead_letters(topic: str, servers: str, properties: list[str] | None) -> Dea
 @contextmanager
 def _client_failures(servers: str) -> Iterator[None]:
     """Turn the client's exceptions into the command's failure."""
-    from millstream.client.error import ClientError, ProducerFenced, TimedOut
+    from millstream.client.error import MillstreamError, ProducerFenced, TimedOut
 
     with (
-        failing_with({ClientError: ExitCode.FAILED}),
+        failing_with({MillstreamError: ExitCode.FAILED}),
         failing_with({TimedOut: ExitCode.NO_CONNECTION}, f"{servers}: "),
     ):
         try:

@@ -1,6 +1,6 @@
 """The exceptions that the client raises, and the one mapping of librdkafka's errors to them.
 
-    ClientError
+    MillstreamError
       UsageError            the call cannot work with its arguments; also a ValueError
         ClosedError         the client is closed
       SerializationError    a key or a value cannot be encoded or decoded
@@ -25,12 +25,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
-
-class ClientError(Exception):
-    """Base class of the client's exceptions."""
+from millstream.model.error import MillstreamError as MillstreamError
 
 
-class UsageError(ClientError, ValueError):
+class UsageError(MillstreamError, ValueError):
     """The call cannot work with these arguments. The message says what to change."""
 
 
@@ -38,19 +36,19 @@ class ClosedError(UsageError):
     """The client is closed."""
 
 
-class SerializationError(ClientError):
+class SerializationError(MillstreamError):
     """A key or a value cannot be encoded or decoded."""
 
 
-class BufferFull(ClientError):  # noqa: N818
+class BufferFull(MillstreamError):  # noqa: N818
     """Records are sent faster than the brokers accept them, and the buffer has no room left."""
 
 
-class TimedOut(ClientError, TimeoutError):  # noqa: N818
+class TimedOut(MillstreamError, TimeoutError):  # noqa: N818
     """The brokers did not respond in time."""
 
 
-class BrokerError(ClientError):
+class BrokerError(MillstreamError):
     """`name` is Kafka's name of the error, `code` its number (librdkafka's own are negative)."""
 
     def __init__(self, sentence: str, name: str = "", code: int = 0) -> None:
@@ -75,7 +73,7 @@ class ProducerFenced(BrokerError):  # noqa: N818
     """A newer producer has the transactional id. This producer can only be closed."""
 
 
-class OutcomeUnknown(ClientError):  # noqa: N818
+class OutcomeUnknown(MillstreamError):  # noqa: N818
     """A commit got no response in time: it may have happened, or may still happen.
 
     Call `commit()` of the same transaction again to learn which. Repeating the transaction's work
@@ -202,7 +200,7 @@ def is_of_topic(code: int) -> bool:
 
 def from_kafka(
     error: KafkaError | KafkaException, what: str, kind: type[BrokerError] = BrokerError
-) -> ClientError:
+) -> MillstreamError:
     """Return the exception for librdkafka's error. `what` names the operation that failed."""
     if isinstance(error, KafkaException):
         error = error_of(error)

@@ -1,5 +1,5 @@
-"""Keys and values as bytes and back: JSON, msgspec, Avro, Protobuf, or anything with `encode` and
-`decode`.
+"""Keys and values as bytes and back: JSON, msgspec, Avro, Protobuf, or anything with `serialize`
+and `deserialize`.
 
 Producers and consumers use the same serializers. None stays None: in a compacted topic it deletes
 the key. A serializer imports the packages of its format when it is created.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -23,29 +23,29 @@ _EXTRAS: Final = {"fastavro": "avro", "google.protobuf": "protobuf"}
 class Serializer(Protocol):
     """Encodes and decodes values of one kind."""
 
-    def encode(self, value: Any, /) -> bytes:
+    def serialize(self, value: Any, /) -> bytes:
         """Return the value as bytes."""
 
-    def decode(self, data: bytes, /) -> Any:
+    def deserialize(self, data: bytes, /) -> Any:
         """Return the value of these bytes."""
 
 
 class JsonSerializer:
     """JSON with the standard library: dicts, lists, strings, numbers, booleans.
 
-    >>> JsonSerializer().encode({"apples": 2})
+    >>> JsonSerializer().serialize({"apples": 2})
     b'{"apples":2}'
-    >>> JsonSerializer().decode(b'{"apples":2}')
+    >>> JsonSerializer().deserialize(b'{"apples":2}')
     {'apples': 2}
     """
 
     def __init__(self) -> None:
         self._encoder = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
-    def encode(self, value: Any, /) -> bytes:
+    def serialize(self, value: Any, /) -> bytes:
         return self._encoder.encode(value).encode()
 
-    def decode(self, data: bytes, /) -> Any:
+    def deserialize(self, data: bytes, /) -> Any:
         return json.loads(data)
 
 
@@ -56,19 +56,19 @@ class MsgspecSerializer:
     ...     customer: str
     ...     apples: int
     >>> orders = MsgspecSerializer(Order)
-    >>> orders.encode(Order("alice", 2))
+    >>> orders.serialize(Order("alice", 2))
     b'{"customer":"alice","apples":2}'
-    >>> orders.decode(b'{"customer":"bob","apples":3}')
+    >>> orders.deserialize(b'{"customer":"bob","apples":3}')
     Order(customer='bob', apples=3)
     """
 
     def __init__(self, kind: Any = Any, *, format: Literal["json", "msgpack"] = "json") -> None:  # noqa: A002
         if format == "json":
-            self.encode: Any = msgspec.json.Encoder().encode
-            self.decode: Any = msgspec.json.Decoder(kind).decode
+            self.serialize: Any = msgspec.json.Encoder().encode
+            self.deserialize: Any = msgspec.json.Decoder(kind).decode
         elif format == "msgpack":
-            self.encode = msgspec.msgpack.Encoder().encode
-            self.decode = msgspec.msgpack.Decoder(kind).decode
+            self.serialize = msgspec.msgpack.Encoder().encode
+            self.deserialize = msgspec.msgpack.Decoder(kind).decode
         else:
             raise UsageError(f"format={format!r} is unknown: use 'json' or 'msgpack'.")
 
@@ -82,7 +82,7 @@ class AvroSerializer:
     ...     "fields": [{"name": "customer", "type": "string"}, {"name": "apples", "type": "int"}],
     ... }
     >>> orders = AvroSerializer(schema)
-    >>> orders.decode(orders.encode({"customer": "alice", "apples": 2}))
+    >>> orders.deserialize(orders.serialize({"customer": "alice", "apples": 2}))
     {'customer': 'alice', 'apples': 2}
 
     `writer_schema` is the schema that the data was written with, if that is another version.
@@ -95,12 +95,12 @@ class AvroSerializer:
         self._schema = self._avro.parse_schema(schema)
         self._writer = self._avro.parse_schema(writer_schema) if writer_schema else self._schema
 
-    def encode(self, value: Any, /) -> bytes:
+    def serialize(self, value: Any, /) -> bytes:
         output = io.BytesIO()
         self._avro.schemaless_writer(output, self._schema, value, strict=True)
         return output.getvalue()
 
-    def decode(self, data: bytes, /) -> Any:
+    def deserialize(self, data: bytes, /) -> Any:
         source = io.BytesIO(data)
         value = self._avro.schemaless_reader(source, self._writer, self._schema)
         if source.tell() != len(data):
@@ -113,7 +113,7 @@ class ProtobufSerializer:
 
     >>> from google.protobuf.wrappers_pb2 import StringValue
     >>> names = ProtobufSerializer(StringValue)
-    >>> names.decode(names.encode(StringValue(value="alice"))).value
+    >>> names.deserialize(names.serialize(StringValue(value="alice"))).value
     'alice'
     """
 
@@ -123,13 +123,13 @@ class ProtobufSerializer:
             raise UsageError(f"{message!r} is not a class that the Protobuf compiler generated.")
         self._message = message
 
-    def encode(self, value: Any, /) -> bytes:
+    def serialize(self, value: Any, /) -> bytes:
         if not isinstance(value, self._message):
             raise TypeError(f"expected a {self._message.__name__}, got a {type(value).__name__}")
         data: bytes = value.SerializeToString()
         return data
 
-    def decode(self, data: bytes, /) -> Any:
+    def deserialize(self, data: bytes, /) -> Any:
         return self._message.FromString(data)
 
 
@@ -138,12 +138,17 @@ def encoded(serializer: Serializer, value: Any, part: str, topic: str) -> bytes 
     if value is None:
         return None
     try:
-        return serializer.encode(value)
+        return serializer.serialize(value)
     except Exception as error:
         raise SerializationError(
             f"The {part} for topic {topic!r}, a {type(value).__name__}, cannot be encoded by "
             f"{type(serializer).__name__}: {error}."
         ) from error
+
+
+def deserialize_of(deserializer: Serializer | None) -> Callable[[bytes], Any] | None:
+    """Return the function that decodes bytes; None without a deserializer."""
+    return None if deserializer is None else deserializer.deserialize
 
 
 def no_serializer_error(part: str, value: object, topic: str) -> SerializationError:

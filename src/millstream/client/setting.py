@@ -8,14 +8,14 @@ that have no option, and overrides the others.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 
 from millstream.client.error import UsageError
+from millstream.client.old_name import reject_unknown
 from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
 from millstream.client.serializer import Serializer
 from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
@@ -24,7 +24,7 @@ from millstream.model.sentinel import INT32_MAX
 Acks: TypeAlias = Literal["all", 0, 1, "0", "1"]
 Compression: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 DeliveryMode: TypeAlias = Literal["at_most_once", "at_least_once", "exactly_once"]
-Start: TypeAlias = Literal["earliest", "latest"]
+AutoOffsetReset: TypeAlias = Literal["earliest", "latest"]
 PartitionsCallback: TypeAlias = Callable[[Any, list[Any]], object]
 
 _COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -37,37 +37,37 @@ class ProducerOptions(TypedDict, total=False):
 
     acks: Acks
     linger_ms: float
-    batch_bytes: int
-    compression: Compression
-    idempotence: bool
+    batch_size: int
+    compression_type: Compression
+    enable_idempotence: bool
     retries: int
-    delivery_timeout_s: float
+    delivery_timeout: float
     buffer_records: int
     buffer_bytes: int
-    buffer_timeout_s: float
+    buffer_timeout: float
     partitioner: Partitioner
     key_serializer: Serializer | None
     value_serializer: Serializer | None
     transactional_id: str | None
-    transaction_timeout_s: float
+    transaction_timeout: float
     config: Mapping[str, Any]
 
 
 class ConsumerOptions(TypedDict, total=False):
     """The keywords of `Consumer` and `AsyncConsumer`; see `ConsumerSettings`."""
 
-    start: Start
+    auto_offset_reset: AutoOffsetReset
     delivery: DeliveryMode
     producer: Any
-    commit_interval_s: float
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
+    commit_interval: float
+    key_deserializer: Serializer | None
+    value_deserializer: Serializer | None
     on_assign: PartitionsCallback | None
     on_revoke: PartitionsCallback | None
     on_lost: PartitionsCallback | None
     group_protocol: Literal["classic", "consumer"]
-    instance_id: str | None
-    session_timeout_s: float | None
+    group_instance_id: str | None
+    session_timeout: float | None
     buffer_bytes: int
     config: Mapping[str, Any]
 
@@ -75,19 +75,14 @@ class ConsumerOptions(TypedDict, total=False):
 class Checked:
     """Base of settings: `of` rejects an unknown option and names the nearest known one."""
 
+    #: Arguments of the client that are no settings.
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers",)
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
         """Return the settings with these options."""
-        known = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        for name in options:
-            if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
-                hint = (
-                    f"did you mean {near[0]!r}?"
-                    if near
-                    else f"known options are {', '.join(known)}."
-                )
-                raise UsageError(f"There is no option {name!r}: {hint}")
+        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        reject_unknown(options, (*names, *cls.arguments))
         return cls(**options)
 
 
@@ -102,53 +97,55 @@ class ProducerSettings(Checked):
     acks: Acks = "all"
     #: How long a record may wait for others to share its batch.
     linger_ms: float = 5.0
-    batch_bytes: int = 1_000_000
-    compression: Compression = "none"
-    idempotence: bool = True
+    batch_size: int = 1_000_000
+    compression_type: Compression = "none"
+    enable_idempotence: bool = True
     retries: int = INT32_MAX
     #: From `send` until the record expires.
-    delivery_timeout_s: float = 120.0
-    #: The limits of the buffer. If it is full, `send` waits up to `buffer_timeout_s`.
+    delivery_timeout: float = 120.0
+    #: The limits of the buffer. If it is full, `send` waits up to `buffer_timeout`.
     buffer_records: int = 100_000
     buffer_bytes: int = 64 * 1024 * 1024
-    buffer_timeout_s: float = 60.0
+    buffer_timeout: float = 60.0
     partitioner: Partitioner = "key"
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     transactional_id: str | None = None
-    transaction_timeout_s: float = 60.0
+    transaction_timeout: float = 60.0
     #: Properties of librdkafka, by its names.
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        one_of("compression", self.compression, _COMPRESSIONS)
+        one_of("compression_type", self.compression_type, _COMPRESSIONS)
         acks_text(self.acks)
         function_of(self.partitioner)
-        for name in ("batch_bytes", "buffer_records", "buffer_bytes", "delivery_timeout_s"):
+        for name in ("batch_size", "buffer_records", "buffer_bytes", "delivery_timeout"):
             at_least(name, getattr(self, name), 1)
-        for name in ("linger_ms", "buffer_timeout_s", "retries"):
+        for name in ("linger_ms", "buffer_timeout", "retries"):
             at_least(name, getattr(self, name), 0)
-        if self.transactional_id is not None and not self.idempotence:
-            raise UsageError("A producer with a transactional_id needs idempotence=True.")
+        if self.transactional_id is not None and not self.enable_idempotence:
+            raise UsageError("A producer with a transactional_id needs enable_idempotence=True.")
+        if self.transactional_id is not None and acks_text(self.acks) != "all":
+            raise UsageError("A producer with a transactional_id needs acks='all'.")
 
-    def properties(self, servers: str | None, acks: Acks | None = None) -> dict[str, Any]:
-        """Return librdkafka's properties. `acks` replaces the producer's own value."""
-        acks = self.acks if acks is None else acks
+    def properties(self, servers: str | None) -> dict[str, Any]:
+        """Return librdkafka's properties."""
+        acks = acks_text(self.acks)
         found: dict[str, Any] = {
             "bootstrap.servers": servers_of(servers),
-            "acks": acks_text(acks),
+            "acks": acks,
             "linger.ms": self.linger_ms,
-            "batch.size": self.batch_bytes,
-            "compression.type": self.compression,
-            "enable.idempotence": self.idempotence and acks_text(acks) == "all",
+            "batch.size": self.batch_size,
+            "compression.type": self.compression_type,
+            "enable.idempotence": self.enable_idempotence and acks == "all",
             "message.send.max.retries": self.retries,
-            "message.timeout.ms": int(self.delivery_timeout_s * 1000),
+            "message.timeout.ms": int(self.delivery_timeout * 1000),
             "queue.buffering.max.messages": self.buffer_records,
             "queue.buffering.max.kbytes": max(1, self.buffer_bytes // _KIB),
             "partitioner": BY_KEY,
         }
         if self.transactional_id is not None:
-            timeout_ms = int(self.transaction_timeout_s * 1000)
+            timeout_ms = int(self.transaction_timeout * 1000)
             found |= {
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": timeout_ms,
@@ -163,16 +160,18 @@ class ProducerSettings(Checked):
 class ConsumerSettings(Checked):
     """The settings of a consumer."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id")
+
     #: Where to start in a partition without a committed offset.
-    start: Start = "earliest"
+    auto_offset_reset: AutoOffsetReset = "earliest"
     #: What happens to records that were being processed when the process died.
     delivery: DeliveryMode = "at_least_once"
     #: The transactional producer of `exactly_once`.
     producer: Any = None
     #: The interval of commits while the application polls. 0: only `commit()` commits.
-    commit_interval_s: float = 5.0
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    commit_interval: float = 5.0
+    key_deserializer: Serializer | None = None
+    value_deserializer: Serializer | None = None
     #: Plain functions, called with a `Consumer` and a list of partitions, inside `poll` or while a
     #: handler is slow.
     on_assign: PartitionsCallback | None = None
@@ -180,8 +179,8 @@ class ConsumerSettings(Checked):
     on_lost: PartitionsCallback | None = None
     group_protocol: Literal["classic", "consumer"] = "classic"
     #: A member that rejoins with the same id within its session keeps its partitions.
-    instance_id: str | None = None
-    session_timeout_s: float | None = None
+    group_instance_id: str | None = None
+    session_timeout: float | None = None
     #: About how many bytes are fetched ahead.
     buffer_bytes: int = 64 * 1024 * 1024
     #: Properties of librdkafka, by its names.
@@ -189,10 +188,10 @@ class ConsumerSettings(Checked):
 
     def __post_init__(self) -> None:
         one_of("delivery", self.delivery, _DELIVERIES)
-        one_of("start", self.start, ("earliest", "latest"))
+        one_of("auto_offset_reset", self.auto_offset_reset, ("earliest", "latest"))
         one_of("group_protocol", self.group_protocol, ("classic", "consumer"))
         at_least("buffer_bytes", self.buffer_bytes, _KIB)
-        at_least("commit_interval_s", self.commit_interval_s, 0)
+        at_least("commit_interval", self.commit_interval, 0)
         for name in ("on_assign", "on_revoke", "on_lost"):
             callback = getattr(self, name)
             if callback is not None and not callable(callback):
@@ -223,7 +222,7 @@ class ConsumerSettings(Checked):
         found: dict[str, Any] = {
             "bootstrap.servers": servers_of(servers),
             "group.id": group or "millstream-without-a-group",
-            "auto.offset.reset": self.start,
+            "auto.offset.reset": self.auto_offset_reset,
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "isolation.level": "read_committed",
@@ -235,14 +234,14 @@ class ConsumerSettings(Checked):
         }
         if self.group_protocol == "classic":
             found["partition.assignment.strategy"] = "cooperative-sticky"
-            if self.session_timeout_s is not None:
-                session_ms = int(self.session_timeout_s * 1000)
+            if self.session_timeout is not None:
+                session_ms = int(self.session_timeout * 1000)
                 found["session.timeout.ms"] = session_ms
                 # The default is 3 s for any session timeout: a short session would expire in
                 # between.
                 found["heartbeat.interval.ms"] = max(1, min(3000, session_ms // 3))
-        if self.instance_id is not None:
-            found["group.instance.id"] = self.instance_id
+        if self.group_instance_id is not None:
+            found["group.instance.id"] = self.group_instance_id
         return found | dict(self.config)
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
+from millstream.model.error import MillstreamError
+
 Dialect: TypeAlias = Literal["postgresql", "sqlite"]
 
 _PARAMETER: Final = re.compile(r"%\((\w+)\)s")
@@ -19,7 +21,7 @@ _PARAMETER: Final = re.compile(r"%\((\w+)\)s")
 _NAME: Final = re.compile(r"([a-z_][a-z0-9_]{0,40}\.)?[a-z_][a-z0-9_]{0,40}")
 
 
-class DatabaseUseError(Exception):
+class DatabaseUseError(MillstreamError):
     """The handle cannot be used for this. The message says why and what to do."""
 
 

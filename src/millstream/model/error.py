@@ -10,6 +10,10 @@ from __future__ import annotations
 from enum import IntEnum
 
 
+class MillstreamError(Exception):
+    """Base class of all exceptions that Millstream's users see."""
+
+
 class ErrorCode(IntEnum):
     """Every error code of the protocol, with Kafka's name."""
 
@@ -149,7 +153,7 @@ class ErrorCode(IntEnum):
     SHARE_SESSION_LIMIT_REACHED = 133
 
 
-class BrokerError(Exception):
+class BrokerError(MillstreamError):
     """An error with a code for the client and a sentence for people.
 
     `message` goes into the response's error message where the API has one.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from millstream.model.error import MillstreamError
 
-class ProtocolError(Exception):
+
+class ProtocolError(MillstreamError):
     """Base of the errors that the protocol client and its users raise on purpose."""
 
 

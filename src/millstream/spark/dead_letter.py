@@ -19,7 +19,7 @@ _HEADERS: Final = "array<struct<key: string, value: binary>>"
 def dead_letters(
     rows: DataFrame,
     *,
-    group: str,
+    group_id: str,
     headers: bool = False,
     error_column: str = "_error",
     error_type: str = ERROR_TYPE,
@@ -30,7 +30,7 @@ def dead_letters(
     have the records' headers too, and the dead letters keep them."""
     from pyspark.sql import functions as f
 
-    carried = _headers(group, f.col(error_column), error_type)
+    carried = _headers(group_id, f.col(error_column), error_type)
     if headers:
         own = f.filter("headers", lambda each: ~each["key"].startswith(names.PREFIX))
         carried = f.concat(f.coalesce(own, f.array().cast(_HEADERS)), carried)

@@ -1,7 +1,7 @@
 """Decodes the values of records into columns: JSON, Avro or Protobuf, with a given schema.
 
     rows = decoded(records, "order_id STRING NOT NULL, amount DOUBLE")
-    good, letters = split(rows, group="billing")
+    good, letters = split(rows, group_id="billing")
 
 `records` has the columns of `format("millstream")`. A value that does not decode never fails the
 query: its fields are null, the error column says why, and `split` turns the record into a dead
@@ -77,18 +77,18 @@ def decoded(
 
 
 def split(
-    rows: DataFrame, *, group: str, headers: bool = False, error_column: str = ERROR_COLUMN
+    rows: DataFrame, *, group_id: str, headers: bool = False, error_column: str = ERROR_COLUMN
 ) -> Split:
     """Split the result of `decoded` into valid rows and dead letters.
 
-    `group` is the consumer of the dead letters' records that `millstream dlq list` shows. With
+    `group_id` is the consumer of the dead letters' records that `millstream dlq list` shows. With
     `headers`, the rows have the records' headers, and dead letters keep them."""
     from pyspark.sql import functions as f
 
     valid = rows.where(f.col(error_column).isNull()).drop(error_column)
     failed = rows.where(f.col(error_column).isNotNull())
     letters = dead_letter.dead_letters(
-        failed, group=group, headers=headers, error_column=error_column
+        failed, group_id=group_id, headers=headers, error_column=error_column
     )
     return Split(valid, letters)
 

@@ -169,8 +169,8 @@ def millstream_consumer(
     consumer = Consumer(
         millstream_broker.bootstrap_servers,
         topics=[millstream_topic],
-        group=millstream_group,
-        commit_interval_s=0,
+        group_id=millstream_group,
+        commit_interval=0,
         config=_MEMBER,
     )
     yield consumer

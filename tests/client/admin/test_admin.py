@@ -25,7 +25,7 @@ from millstream.client import (
     TimedOut,
     UsageError,
 )
-from millstream.client.error import ClientError as MillstreamError
+from millstream.client.error import MillstreamError
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def full_topic(admin: Admin, bootstrap: str, topic_name: str) -> str:
             for partition in (0, 1):
                 producer.send(
                     topic_name,
-                    value=str(number),
+                    str(number),
                     partition=partition,
                     timestamp=1_000_000 + 1000 * number,
                 )
@@ -116,7 +116,7 @@ def test_partitions_are_added(admin: Admin, topic_name: str) -> None:
 def test_internal_topics_are_listed_on_request(
     admin: Admin, bootstrap: str, full_topic: str
 ) -> None:
-    with Consumer(bootstrap, topics=[full_topic], group=f"{full_topic}-internal") as consumer:
+    with Consumer(bootstrap, topics=[full_topic], group_id=f"{full_topic}-internal") as consumer:
         consumer.poll()
     wait_until(
         lambda: "__consumer_offsets" in admin.list_topics(internal=True), "the internal topic"
@@ -210,7 +210,7 @@ def test_groups_are_listed_and_described(
     with Consumer(
         bootstrap,
         topics=[full_topic],
-        group=group,
+        group_id=group,
         group_protocol=protocol,  # type: ignore[arg-type]
         config={"client.id": "reader"},
     ) as consumer:
@@ -289,7 +289,7 @@ def test_offsets_of_an_active_group_are_not_reset(
     admin: Admin, bootstrap: str, full_topic: str
 ) -> None:
     group = f"{full_topic}-active"
-    with Consumer(bootstrap, topics=[full_topic], group=group) as consumer:
+    with Consumer(bootstrap, topics=[full_topic], group_id=group) as consumer:
         wait_until(lambda: len(consumer.poll()) > 0, "records")
         with pytest.raises(BrokerError, match="has members") as caught:
             admin.reset_group_offsets(group, to="earliest")
@@ -315,6 +315,11 @@ def test_old_names_say_the_new_ones(admin: Admin) -> None:
         admin.topics()
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         admin.nonsense()
+
+
+def test_old_keywords_say_the_new_ones() -> None:
+    with pytest.raises(UsageError, match="'bootstrap_servers'"):
+        Admin(servers="127.0.0.1:9092")  # type: ignore[arg-type]
 
 
 def test_a_closed_client_says_so(bootstrap: str) -> None:

@@ -46,7 +46,7 @@ def test_partitions_move_to_other_brokers(admin: Admin, brokers: Brokers) -> Non
     admin.create_topic("moved", partitions=2, replication_factor=1)
     with Producer(brokers.bootstrap) as producer:
         for number in range(100):
-            producer.send("moved", value=str(number), partition=number % 2)
+            producer.send("moved", str(number), partition=number % 2)
     zero = Partition("moved", 0)
     assert admin.alter_partition_reassignments({zero: [two, three]}) == {zero: None}
 

@@ -34,7 +34,7 @@ def fill(
     numbers = range(start, start + count)
     with Producer(bootstrap) as producer:
         for number in numbers:
-            producer.send(topic, None, str(number), partition=number % partitions)
+            producer.send(topic, str(number), partition=number % partitions)
     return set(numbers)
 
 
@@ -58,11 +58,11 @@ def committed(bootstrap: str, group: str) -> dict[Partition, int]:
 
 def test_poll_hands_out_in_order(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
     fill(bootstrap, topic, 1200)
-    with Consumer(bootstrap, group=name("group"), topics=[topic]) as consumer:
+    with Consumer(bootstrap, group_id=name("group"), topics=[topic]) as consumer:
         first = drain(consumer, 1, max_records=7)
         assert len(first) <= 7
         assert values(first + drain(consumer, 1200 - len(first))) == list(range(1200))
-        batch = consumer.poll(timeout_s=0)
+        batch = consumer.poll(timeout=0)
         assert not batch
         assert repr(batch) == "<0 records>"
 
@@ -71,10 +71,10 @@ def test_a_batch_is_a_sequence(bootstrap: str, topic: str) -> None:
     fill(bootstrap, topic, 3)
     with Consumer(bootstrap, topics=[topic]) as consumer:
         wait_until(lambda: consumer.assignment, "an assignment")
-        batch = consumer.poll(timeout_s=SECONDS_MAX)
+        batch = consumer.poll(timeout=SECONDS_MAX)
         while len(batch) < 3:
             consumer.seek(topic, offset="earliest")
-            batch = consumer.poll(timeout_s=SECONDS_MAX)
+            batch = consumer.poll(timeout=SECONDS_MAX)
     assert batch[-1].offset == 2
     assert [record.offset for record in batch[1:]] == [1, 2]
     assert repr(batch[0]) == f"<Record {topic}-0@0>"
@@ -85,7 +85,7 @@ def test_commit_covers_handed_out_records_only(
 ) -> None:
     fill(bootstrap, topic, 100)
     group = name("group")
-    with Consumer(bootstrap, group=group, topics=[topic], commit_interval_s=0) as consumer:
+    with Consumer(bootstrap, group_id=group, topics=[topic], commit_interval=0) as consumer:
         for record in itertools.islice(consumer, 10):
             if record.offset == 4:
                 consumer.commit()
@@ -102,21 +102,21 @@ def test_close_commits_processed_records(
 ) -> None:
     fill(bootstrap, topic, 100)
     group = name("group")
-    with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+    with Consumer(bootstrap, group_id=group, topics=[topic]) as consumer:
         for record in consumer:
             if record.offset == 20:
                 break
     assert committed(bootstrap, group) == {(topic, 0): 21}
 
     def fail_at_a_record() -> None:
-        with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+        with Consumer(bootstrap, group_id=group, topics=[topic]) as consumer:
             for record in consumer:
                 assert record.offset >= 21
                 if record.offset == 30:
                     raise ZeroDivisionError
 
     def fail_at_a_batch() -> None:
-        with Consumer(bootstrap, group=group, topics=[topic]) as consumer:
+        with Consumer(bootstrap, group_id=group, topics=[topic]) as consumer:
             drain(consumer, 5, max_records=5)
             raise ZeroDivisionError
 
@@ -129,7 +129,7 @@ def test_close_commits_processed_records(
 def test_at_most_once_commits_first(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
     fill(bootstrap, topic, 10)
     group = name("group")
-    with Consumer(bootstrap, group=group, topics=[topic], delivery="at_most_once") as consumer:
+    with Consumer(bootstrap, group_id=group, topics=[topic], delivery="at_most_once") as consumer:
         last = drain(consumer, 3, max_records=3)[-1]
         assert committed(bootstrap, group) == {(topic, 0): last.offset + 1}
 
@@ -141,7 +141,9 @@ def test_at_most_once_does_not_repeat_failed_records(
     group = name("group")
 
     def fail_at(offset: int) -> None:
-        with Consumer(bootstrap, group=group, topics=[topic], delivery="at_most_once") as consumer:
+        with Consumer(
+            bootstrap, group_id=group, topics=[topic], delivery="at_most_once"
+        ) as consumer:
             for record in consumer:
                 if record.offset == offset:
                     raise ZeroDivisionError
@@ -158,11 +160,11 @@ def test_pause_and_seek_do_not_count_the_current_batch_as_processed(
 ) -> None:
     with Producer(bootstrap) as producer:
         for number in range(5):
-            producer.send(wide_topic, None, str(number), partition=0)
+            producer.send(wide_topic, str(number), partition=0)
     group = name("group")
 
     def fail_after_the_call() -> None:
-        with Consumer(bootstrap, group=group, topics=[wide_topic]) as consumer:
+        with Consumer(bootstrap, group_id=group, topics=[wide_topic]) as consumer:
             drain(consumer, 1, max_records=5)
             if call == "seek":
                 consumer.seek(wide_topic, 1, offset=0)
@@ -183,7 +185,9 @@ def test_a_callback_that_raises_loses_no_records(
     def assigned(_: Consumer, partitions: list[Partition]) -> None:
         raise ZeroDivisionError
 
-    with Consumer(bootstrap, group=name("group"), topics=[topic], on_assign=assigned) as consumer:
+    with Consumer(
+        bootstrap, group_id=name("group"), topics=[topic], on_assign=assigned
+    ) as consumer:
         with pytest.raises(ZeroDivisionError):
             drain(consumer, 1)
         assert values(drain(consumer, 20)) == list(range(20))
@@ -192,11 +196,11 @@ def test_a_callback_that_raises_loses_no_records(
 def test_commits_at_intervals(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
     fill(bootstrap, topic, 10)
     group = name("group")
-    with Consumer(bootstrap, group=group, topics=[topic], commit_interval_s=0.05) as consumer:
+    with Consumer(bootstrap, group_id=group, topics=[topic], commit_interval=0.05) as consumer:
         drain(consumer, 10)
         wait_until(
             lambda: (
-                not consumer.poll(timeout_s=0.1) and committed(bootstrap, group) == {(topic, 0): 10}
+                not consumer.poll(timeout=0.1) and committed(bootstrap, group) == {(topic, 0): 10}
             ),
             "the commit",
             SECONDS_MAX,
@@ -209,8 +213,8 @@ def test_seek_by_offset_and_time(
     start_ms = 1_700_000_000_000
     with Producer(bootstrap) as producer:
         for number in range(100):
-            producer.send(wide_topic, None, str(number), partition=0, timestamp=start_ms + number)
-    with Consumer(bootstrap, group=name("group"), topics=[wide_topic]) as consumer:
+            producer.send(wide_topic, str(number), partition=0, timestamp=start_ms + number)
+    with Consumer(bootstrap, group_id=name("group"), topics=[wide_topic]) as consumer:
         drain(consumer, 100)
         consumer.seek(wide_topic, 0, offset=95)
         assert values(drain(consumer, 5)) == [95, 96, 97, 98, 99]
@@ -238,7 +242,9 @@ def test_seek_in_on_assign_sets_the_start(
         for partition in partitions:
             consumer.seek(*partition, offset=40)
 
-    with Consumer(bootstrap, group=name("group"), topics=[topic], on_assign=assigned) as consumer:
+    with Consumer(
+        bootstrap, group_id=name("group"), topics=[topic], on_assign=assigned
+    ) as consumer:
         assert values(drain(consumer, 10)) == list(range(40, 50))
 
 
@@ -246,7 +252,7 @@ def test_a_paused_partition_returns_no_records(
     bootstrap: str, wide_topic: str, name: Callable[[str], str]
 ) -> None:
     fill(bootstrap, wide_topic, 400, partitions=4)
-    with Consumer(bootstrap, group=name("group"), topics=[wide_topic]) as consumer:
+    with Consumer(bootstrap, group_id=name("group"), topics=[wide_topic]) as consumer:
         seen: list[Record] = []
         iterator = iter(consumer)
         while len({record.partition for record in seen}) < 1:
@@ -256,7 +262,7 @@ def test_a_paused_partition_returns_no_records(
         while len(seen) < 300:
             seen += consumer.poll()
         assert quiet not in {record.partition for record in seen}
-        assert not consumer.poll(timeout_s=0.3)
+        assert not consumer.poll(timeout=0.3)
         consumer.resume(wide_topic, quiet)
         seen += drain(consumer, 100)
     assert sorted(values(seen)) == list(range(400))
@@ -283,7 +289,7 @@ def test_a_rebalance_moves_partitions_and_repeats_no_record(
     def consumer_of(who: str) -> Consumer:
         return Consumer(
             bootstrap,
-            group=group,
+            group_id=group,
             topics=[wide_topic],
             group_protocol=protocol,  # type: ignore[arg-type]
             config=QUICK if protocol == "classic" else {},
@@ -298,7 +304,7 @@ def test_a_rebalance_moves_partitions_and_repeats_no_record(
             deadline = time.monotonic() + SECONDS_MAX
             while len(second.assignment) < 2 or len(first.assignment) > 2:
                 assert time.monotonic() < deadline, told
-                seen += [*first.poll(timeout_s=0.1), *second.poll(timeout_s=0.1)]
+                seen += [*first.poll(timeout=0.1), *second.poll(timeout=0.1)]
             assert ("first -", 2) in told
             assert not first.assignment & second.assignment
         # Records that came again would arrive before the last record of their partition.
@@ -306,7 +312,7 @@ def test_a_rebalance_moves_partitions_and_repeats_no_record(
         deadline = time.monotonic() + SECONDS_MAX
         while not last <= set(values(seen)):
             assert time.monotonic() < deadline, told
-            seen += first.poll(timeout_s=0.1)
+            seen += first.poll(timeout=0.1)
         assert len(first.assignment) == 4
     assert sorted(values(seen)) == list(range(404))
 
@@ -320,33 +326,33 @@ def test_a_slow_handler_stays_in_its_group(
     short = {"max.poll.interval.ms": 4000}
     with Consumer(
         bootstrap,
-        group=group,
+        group_id=group,
         topics=[wide_topic],
-        session_timeout_s=4,
+        session_timeout=4,
         config=short,
         on_lost=lambda _, partitions: lost.extend(partitions),
     ) as slow:
         records = drain(slow, 40)
-        with Consumer(bootstrap, group=group, topics=[wide_topic]) as other:
+        with Consumer(bootstrap, group_id=group, topics=[wide_topic]) as other:
             # The handler of `slow` runs: the application does not poll for longer than
             # `max.poll.interval.ms`.
             deadline = time.monotonic() + 5
             while time.monotonic() < deadline or len(other.assignment) < 2:
-                other.poll(timeout_s=0.2)
+                other.poll(timeout=0.2)
                 assert time.monotonic() < deadline + SECONDS_MAX
             kept = slow.assignment
             assert len(kept) == 2
             assert not lost
             with pytest.raises(CommitFailed, match="assigned to another member"):
                 slow.commit(records)
-            slow.poll(timeout_s=0.1)
+            slow.poll(timeout=0.1)
             assert slow.assignment == kept
 
 
 def test_close_from_another_thread_ends_iteration(
     bootstrap: str, topic: str, name: Callable[[str], str]
 ) -> None:
-    consumer = Consumer(bootstrap, group=name("group"), topics=[topic])
+    consumer = Consumer(bootstrap, group_id=name("group"), topics=[topic])
     seen: list[Record] = []
     thread = threading.Thread(target=lambda: seen.extend(consumer))
     thread.start()
@@ -358,7 +364,7 @@ def test_close_from_another_thread_ends_iteration(
 
 
 def test_use_after_close_raises(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
-    consumer = Consumer(bootstrap, group=name("group"), topics=[topic])
+    consumer = Consumer(bootstrap, group_id=name("group"), topics=[topic])
     consumer.close()
     consumer.close()
     for use in (
@@ -388,14 +394,14 @@ async def coroutine_function(*_: object) -> None: ...
         ({"producer": 7}, "is for delivery='exactly_once' only"),
         ({"on_assign": 7}, "on_assign=7 is not callable"),
         ({"on_revoke": coroutine_function}, "is a coroutine function: pass a plain one"),
-        ({"start": "middle"}, "start='middle' is unknown"),
+        ({"auto_offset_reset": "middle"}, "auto_offset_reset='middle' is unknown"),
         ({"topics": "orders"}, r"pass a list of names, for example \['orders'\]"),
         ({"topics": []}, "pass a list of names"),
         ({"groups": "x"}, "There is no option 'groups'"),
-        ({"group": None, "delivery": "at_most_once"}, "needs a group"),
+        ({"group_id": None, "delivery": "at_most_once"}, "needs a group"),
     ],
 )
 def test_bad_options_are_explained(options: dict[str, object], sentence: str) -> None:
-    given = {"group": "g", "topics": ["t"], **options}
+    given = {"group_id": "g", "topics": ["t"], **options}
     with pytest.raises(UsageError, match=sentence):
         Consumer("127.0.0.1:1", **given)  # type: ignore[arg-type]

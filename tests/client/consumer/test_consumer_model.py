@@ -37,8 +37,8 @@ from harness.consumer_face import AsyncFace, SyncFace
 from harness.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer, MemoryProducer
 from millstream.client import (
     AsyncConsumer,
-    ClientError,
     Consumer,
+    MillstreamError,
     OutcomeUnknown,
     Partition,
     Record,
@@ -126,9 +126,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.handle.due.append(("assign", list(PARTITIONS)))
         options: dict[str, Any] = {
             "topics": [TOPIC],
-            "group": "g",
+            "group_id": "g",
             "delivery": self.delivery,
-            "commit_interval_s": self.interval_s,
+            "commit_interval": self.interval_s,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
         }
@@ -280,7 +280,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.failure: Exception | None = None
         try:
             return call()
-        except (CallbackError, ClientError) as error:
+        except (CallbackError, MillstreamError) as error:
             self.failure = error
             self._explain(error)
             return None

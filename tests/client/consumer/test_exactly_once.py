@@ -41,11 +41,11 @@ class Scene(NamedTuple):
 
     def options(self, producer: object) -> dict[str, Any]:
         return {
-            "group": self.name("group"),
+            "group_id": self.name("group"),
             "topics": [self.source],
             "delivery": "exactly_once",
             "producer": producer,
-            "commit_interval_s": 0,
+            "commit_interval": 0,
         }
 
     @contextmanager
@@ -68,7 +68,7 @@ class Scene(NamedTuple):
     def check_output(self) -> None:
         """Every number is in the output once: all records before a last one are read."""
         with Producer(self.bootstrap) as producer:
-            producer.send(self.output, None, str(LAST))
+            producer.send(self.output, str(LAST))
         found: list[int] = []
         deadline = time.monotonic() + SECONDS_MAX
         with Consumer(self.bootstrap, topics=[self.output]) as consumer:
@@ -85,7 +85,7 @@ def scene(bootstrap: str, topic: str, name: Callable[[str], str]) -> Scene:
         admin.create_topic(source, partitions=PARTITIONS)
     with Producer(bootstrap) as producer:
         for number in range(ALL):
-            producer.send(source, None, str(number), partition=number % PARTITIONS)
+            producer.send(source, str(number), partition=number % PARTITIONS)
     return Scene(bootstrap, source, topic, name)
 
 
@@ -119,13 +119,13 @@ def test_a_failed_transaction_loses_nothing(
                 try:
                     records = await consumer.poll(7)
                     for record in records:
-                        await producer.send(scene.output, None, record.value)
+                        await producer.send(scene.output, record.value)
                     await consumer.commit()
                     done += len(records)
                 except type(error):
                     failures += 1
             assert failures == 1
-            assert not await consumer.poll(timeout_s=0)
+            assert not await consumer.poll(timeout=0)
             assert sum((await consumer.committed()).values()) == ALL
 
     asyncio.run(main())
@@ -135,7 +135,7 @@ def test_a_failed_transaction_loses_nothing(
 def test_each_record_of_a_loop_may_have_a_commit(scene: Scene) -> None:
     with scene.clients() as (producer, consumer):
         for record in itertools.islice(consumer, ALL):
-            producer.send(scene.output, None, record.value)
+            producer.send(scene.output, record.value)
             consumer.commit()
         assert sum(consumer.committed().values()) == ALL
         consumer.commit()
@@ -147,7 +147,7 @@ def test_each_record_of_an_asyncio_loop_may_have_a_commit(scene: Scene) -> None:
         async with scene.async_clients() as (producer, consumer):
             done = 0
             async for record in consumer:
-                await producer.send(scene.output, None, record.value)
+                await producer.send(scene.output, record.value)
                 await consumer.commit()
                 done += 1
                 if done == ALL:
@@ -163,12 +163,12 @@ def test_each_record_of_a_batch_may_have_a_commit(scene: Scene) -> None:
         done = 0
         while done < ALL:
             for record in consumer.poll():
-                producer.send(scene.output, None, record.value)
+                producer.send(scene.output, record.value)
                 consumer.commit(record)
                 done += 1
         assert sum(consumer.committed().values()) == ALL
         with pytest.raises(UsageError, match="the consumer's next record begins a transaction"):
-            producer.send(scene.output, None, "too late")
+            producer.send(scene.output, "too late")
     scene.check_output()
 
 

@@ -30,7 +30,7 @@ class Reader:
     def _read(self) -> None:
         with self.consumer:
             while not self._is_over.is_set():
-                for record in self.consumer.poll(timeout_s=0.1):
+                for record in self.consumer.poll(timeout=0.1):
                     known = self._begun.get(record.partition, RECORDS)
                     self._begun[record.partition] = min(known, record.offset)
 
@@ -60,10 +60,10 @@ def test_a_member_waits_for_offsets_that_may_change(
         return Reader(
             Consumer(
                 bootstrap,
-                group=group,
+                group_id=group,
                 topics=[wide_topic],
                 group_protocol=protocol,
-                commit_interval_s=0,
+                commit_interval=0,
                 config={"heartbeat.interval.ms": 200} if protocol == "classic" else {},
             ),
             begun,
@@ -72,7 +72,7 @@ def test_a_member_waits_for_offsets_that_may_change(
     with Producer(bootstrap) as producer:
         for number in range(RECORDS):
             for partition in range(PARTITIONS):
-                producer.send(wide_topic, None, str(number), partition=partition)
+                producer.send(wide_topic, str(number), partition=partition)
     with Producer(bootstrap, transactional_id=name("id")) as stopped, ExitStack() as stack:
         before = reader()
         stack.callback(before.close)

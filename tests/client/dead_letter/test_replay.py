@@ -55,7 +55,7 @@ def letters_in(bootstrap: str, name: Name, count: int, partitions: int = 3) -> s
                 "millstream.error.type": "TimeoutError" if number % 2 else "KeyError",
                 "millstream.error.message": f"message {number}",
             }
-            producer.send(f"{topic}.dlq", f"key-{number % 5}", str(number), headers=headers)
+            producer.send(f"{topic}.dlq", str(number), key=f"key-{number % 5}", headers=headers)
     return topic
 
 
@@ -65,11 +65,11 @@ def values(bootstrap: str, topic: str, count: int) -> Counter[int]:
     with Consumer(bootstrap, topics=[topic]) as consumer:
 
         def enough() -> bool:
-            found.extend(int(record.value) for record in consumer.poll(timeout_s=0.1))
+            found.extend(int(record.value) for record in consumer.poll(timeout=0.1))
             return len(found) >= count
 
         wait_until(enough, f"{count} records", SECONDS_MAX)
-        found += [int(record.value) for record in consumer.poll(timeout_s=0.3)]
+        found += [int(record.value) for record in consumer.poll(timeout=0.3)]
     return Counter(found)
 
 

@@ -52,10 +52,10 @@ def own_records(
 ) -> Iterator[tuple[Any, Any, bytes]]:
     consumer = Consumer(
         bootstrap,
-        group=GROUP,
+        group_id=GROUP,
         topics=[topic],
         on_assign=offsets.on_assign,
-        session_timeout_s=SESSION_S,
+        session_timeout=SESSION_S,
     )
     for record in consumer:
         yield consumer, record, record.value

@@ -155,10 +155,10 @@ def test_the_millstream_consumer_resumes_at_the_stored_offset(
     for count in (8, 12):
         with OwnConsumer(
             broker.bootstrap,
-            group=topic,
+            group_id=topic,
             topics=[topic],
             on_assign=offsets.on_assign,
-            commit_interval_s=0,
+            commit_interval=0,
         ) as consumer:
             # A message that failed comes again.
             offsets.rewind(consumer, next(iter(consumer)))
@@ -179,10 +179,10 @@ def test_the_asyncio_consumer_resumes_at_the_stored_offset(
     async def read(count: int) -> None:
         async with AsyncConsumer(
             broker.bootstrap,
-            group=topic,
+            group_id=topic,
             topics=[topic],
             on_assign=offsets.on_assign,
-            commit_interval_s=0,
+            commit_interval=0,
         ) as consumer:
             async for record in consumer:
                 # A message that failed comes again.

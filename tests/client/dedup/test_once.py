@@ -114,7 +114,7 @@ def test_a_claim_waits_while_another_process_has_the_message(
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(60)
-    with pytest.raises(InProgressError), once(second, wait_s=0).claim("m"):
+    with pytest.raises(InProgressError), once(second, wait=0).claim("m"):
         pass
     release.set()
     with once(second).claim("m") as mine:
@@ -128,7 +128,7 @@ def test_a_handler_that_outlives_its_lease_raises(new_store: Callable[[], Store]
     first, second = new_store(), new_store()
     with (
         pytest.raises(ClaimLostError, match="lease"),
-        once(first, lease_s=0.02).claim("m"),
+        once(first, lease=0.02).claim("m"),
         once(second).claim("m") as taken_over,
     ):
         assert taken_over
@@ -140,4 +140,4 @@ def test_wrong_use_is_explained(store: Store) -> None:
     with pytest.raises(TypeError, match="handler is a function"):
         once(store)("no function")  # type: ignore[type-var]
     with pytest.raises(ValueError, match="above 0"):
-        once(store, lease_s=0)
+        once(store, lease=0)

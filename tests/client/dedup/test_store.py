@@ -109,5 +109,5 @@ def test_a_message_is_recorded_in_the_transaction_of_the_application(tmp_path: P
         assert record_once(connection, "m")
         connection.commit()
         assert not record_once(connection, "m")
-        assert record_once(connection, "other", ttl_s=-1)
+        assert record_once(connection, "other", ttl=-1)
         assert record_once(connection, "other")

@@ -26,9 +26,9 @@ def test_a_hot_key_is_spread_and_read_in_order(
         key = b"cold" if number % 3 == 0 else b"hot"
         place = salting.place(key, PARTITIONS)
         millstream_producer.send(
-            topic, key, b"%d" % number, partition=place.partition, headers=place.headers
+            topic, b"%d" % number, key=key, partition=place.partition, headers=place.headers
         )
-    millstream_producer.send(topic, b"cold", b"unsalted")
+    millstream_producer.send(topic, b"unsalted", key=b"cold")
     millstream_producer.flush(60)
     consumer = Consumer(
         {"bootstrap.servers": millstream_broker.bootstrap_servers, "group.id": topic}
@@ -62,7 +62,7 @@ def test_salting_is_a_partitioner_of_the_producer(
     places: dict[str, set[int]] = {}
     with Producer(millstream_broker.bootstrap_servers, partitioner=salting) as producer:
         for key in ("hot", "hot", "hot", "cold", "cold"):
-            sent = producer.send(topic, key, "v").result(60)
+            sent = producer.send(topic, "v", key=key).result(60)
             places.setdefault(key, set()).add(sent.partition)
     home = by_key(b"hot", PARTITIONS)
     assert places["hot"] == {(home + turn) % PARTITIONS for turn in range(3)}

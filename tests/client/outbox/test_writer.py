@@ -86,13 +86,13 @@ def test_wrong_use_is_explained() -> None:
         for wrong, error in (
             ({"topic": "t", "value": {"a": 1}}, TypeError),
             ({"topic": "", "value": "x"}, ValueError),
-            ({"topic": "t", "headers": {"h": b"\xff"}}, ValueError),
-            ({"topic": "t", "headers": {"h": 1}}, TypeError),
+            ({"topic": "t", "value": "x", "headers": {"h": b"\xff"}}, ValueError),
+            ({"topic": "t", "value": "x", "headers": {"h": 1}}, TypeError),
         ):
             with pytest.raises(error):
                 Outbox().write(handle, **wrong)  # type: ignore[arg-type]
     with pytest.raises(DatabaseUseError, match="not a supported database handle"):
-        Outbox().write(object(), "t")
+        Outbox().write(object(), "t", "1")
     with pytest.raises(ValueError, match="is not a valid table name"):
         Outbox("x; DROP TABLE y")
     with pytest.raises(ValueError, match="shards"):

@@ -40,22 +40,22 @@ def test_a_block_commits_and_an_exception_aborts(
 ) -> None:
     with Producer(bootstrap, transactional_id=name("id")) as producer:
         with producer.transaction() as txn:
-            delivery = txn.send(topic, None, "1")
+            delivery = txn.send(topic, "1")
         assert txn.state is State.COMMITTED
         assert delivery.result(0).offset == 0
 
         def fail() -> None:
             with producer.transaction() as txn:
-                txn.send(topic, None, "2")
+                txn.send(topic, "2")
                 raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
             fail()
         with producer.transaction() as txn:
-            txn.send(topic, None, "3").result(SECONDS_MAX)
+            txn.send(topic, "3").result(SECONDS_MAX)
             txn.abort()
         with producer.transaction() as txn:
-            producer.send(topic, None, "4")
+            producer.send(topic, "4")
             txn.commit()
         for late in (txn.commit, txn.abort, lambda: txn.send_offsets(None)):
             with pytest.raises(UsageError, match="The transaction is committed"):
@@ -68,14 +68,11 @@ def test_sending_outside_and_nesting_raise(
 ) -> None:
     with Producer(bootstrap, transactional_id=name("id")) as producer:
         with pytest.raises(UsageError, match=r"send inside `with producer.transaction\(\):`"):
-            producer.send(topic, None, "1")
-        with producer.transaction():
-            with pytest.raises(UsageError, match="has an open transaction"):
-                producer.transaction()
-            with pytest.raises(UsageError, match="need acks='all'"):
-                producer.send(topic, None, "1", acks=0)
+            producer.send(topic, "1")
+        with producer.transaction(), pytest.raises(UsageError, match="has an open transaction"):
+            producer.transaction()
         with pytest.raises(UsageError, match="send inside"):
-            producer.send(topic, None, "1")
+            producer.send(topic, "1")
 
 
 def test_the_newer_producer_fences_the_older(
@@ -84,10 +81,10 @@ def test_the_newer_producer_fences_the_older(
     name_of_both = name("id")
     older = Producer(bootstrap, transactional_id=name_of_both)
     txn = older.transaction()
-    txn.send(topic, None, "1").result(SECONDS_MAX)
+    txn.send(topic, "1").result(SECONDS_MAX)
     with Producer(bootstrap, transactional_id=name_of_both) as newer:
         with newer.transaction():
-            newer.send(topic, None, "2")
+            newer.send(topic, "2")
         with pytest.raises(ProducerFenced):
             txn.commit()
         assert txn.state is State.BROKEN
@@ -100,11 +97,11 @@ def test_offsets_are_committed_with_the_output(
 ) -> None:
     with Producer(bootstrap) as producer:
         for number in range(10):
-            producer.send(wide_topic, None, str(number), partition=0)
+            producer.send(wide_topic, str(number), partition=0)
     with (
         Producer(bootstrap, transactional_id=name("id")) as producer,
         Consumer(
-            bootstrap, group=name("group"), topics=[wide_topic], commit_interval_s=0
+            bootstrap, group_id=name("group"), topics=[wide_topic], commit_interval=0
         ) as consumer,
     ):
         done = 0
@@ -112,7 +109,7 @@ def test_offsets_are_committed_with_the_output(
             batch = consumer.poll(4)
             with producer.transaction() as txn:
                 for record in batch:
-                    txn.send(topic, None, record.value)
+                    txn.send(topic, record.value)
                 txn.send_offsets(consumer)
             done += len(batch)
         assert consumer.committed() == {(wide_topic, 0): 10}
@@ -128,7 +125,7 @@ def test_exactly_once_through_failures(
     """Handlers fail now and then, and members join and leave: each record is output once."""
     with Producer(bootstrap) as producer:
         for number in range(300):
-            producer.send(wide_topic, None, str(number), partition=number % 4)
+            producer.send(wide_topic, str(number), partition=number % 4)
     group = name("group")
     failures = iter((5, 60, 61, 130))
     next_failure = next(failures)
@@ -141,11 +138,11 @@ def test_exactly_once_through_failures(
                 Producer(bootstrap, transactional_id=f"{group}-1") as producer,
                 Consumer(
                     bootstrap,
-                    group=group,
+                    group_id=group,
                     topics=[wide_topic],
                     delivery="exactly_once",
                     producer=producer,
-                    commit_interval_s=0.01,
+                    commit_interval=0.01,
                 ) as consumer,
             ):
                 idle = 0
@@ -157,7 +154,7 @@ def test_exactly_once_through_failures(
                         if handled == next_failure:
                             next_failure = next(failures, 0)
                             raise ZeroDivisionError
-                        producer.send(topic, None, record.value)
+                        producer.send(topic, record.value)
             break
         except ZeroDivisionError:
             continue
@@ -170,17 +167,17 @@ def test_exactly_once_is_aborted_when_partitions_are_revoked(
 ) -> None:
     with Producer(bootstrap) as producer:
         for number in range(40):
-            producer.send(wide_topic, None, str(number), partition=number % 4)
+            producer.send(wide_topic, str(number), partition=number % 4)
     group = name("group")
 
     def member(producer: Producer) -> Consumer:
         return Consumer(
             bootstrap,
-            group=group,
+            group_id=group,
             topics=[wide_topic],
             delivery="exactly_once",
             producer=producer,
-            commit_interval_s=0,
+            commit_interval=0,
             config={"heartbeat.interval.ms": 300},
         )
 
@@ -194,14 +191,14 @@ def test_exactly_once_is_aborted_when_partitions_are_revoked(
             batch = first.poll()
             seen += len(batch)
             for record in batch:
-                first_producer.send(topic, None, record.value)
+                first_producer.send(topic, record.value)
         with member(second_producer) as second:
             ended = threading.Event()
 
             def drive() -> None:
                 while not ended.is_set():
-                    for record in second.poll(timeout_s=0.2):
-                        second_producer.send(topic, None, record.value)
+                    for record in second.poll(timeout=0.2):
+                        second_producer.send(topic, record.value)
                     second.commit()
 
             thread = threading.Thread(target=drive)
@@ -217,10 +214,10 @@ def test_exactly_once_is_aborted_when_partitions_are_revoked(
                 again = 0
                 while again < 20:
                     assert time.monotonic() < deadline
-                    batch = first.poll(timeout_s=0.2)
+                    batch = first.poll(timeout=0.2)
                     again += len(batch)
                     for record in batch:
-                        first_producer.send(topic, None, record.value)
+                        first_producer.send(topic, record.value)
                 first.commit()
                 assert sorted(visible(bootstrap, topic, 40)) == list(range(40))
             finally:
@@ -304,7 +301,7 @@ def test_an_interrupt_after_the_commit_leaves_nothing_to_abort(
     monkeypatch.setattr(TransactionDriver, "_retry", interrupted)
     producer = Producer(bootstrap, transactional_id=name("id"))
     txn = producer.transaction()
-    txn.send(topic, None, "1")
+    txn.send(topic, "1")
     with pytest.raises(KeyboardInterrupt):
         txn.commit()
     producer.close()

@@ -25,12 +25,12 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         if job.value == b"segfault":
             ctypes.string_at(0)
-        job.send(f"{topic}-out", job.key, job.value)
+        job.send(f"{topic}-out", job.value, key=job.key)
 
     worker = Worker(
         servers,
         topics=[topic],
-        group=group,
+        group_id=group,
         handler=handle,
         order=cast("Any", order),
         transactional=mode == "transactional",
@@ -38,7 +38,7 @@ def main() -> None:
         attempts_max=3,
         concurrency=8,
         # A member that rejoins with its instance id gets its partitions at once.
-        consumer={"instance_id": "victim"},
+        consumer={"group_instance_id": "victim"},
     )
     worker.run()
 

@@ -27,7 +27,7 @@ def main() -> None:
         sys.stdin.readline()
 
     worker = Worker(
-        servers, topics=[topic], group=group, handler=handle, concurrency=1, commit_interval_s=3600
+        servers, topics=[topic], group_id=group, handler=handle, concurrency=1, commit_interval=3600
     )
     for _ in range(int(runs)):
         try:

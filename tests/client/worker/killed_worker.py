@@ -32,20 +32,20 @@ def main() -> None:
             raise ValueError(f"poison {number}")
         if is_failing_for_a_while(number) and job.attempt < 3:
             raise ConnectionError("not yet")
-        job.send(f"{topic}-out", job.key, job.value)
+        job.send(f"{topic}-out", job.value, key=job.key)
 
     worker = Worker(
         servers,
         topics=[topic],
-        group=group,
+        group_id=group,
         handler=handle,
         order=cast("Any", order),
         transactional=mode == "transactional",
         name=name,
         attempts_max=4,
-        backoff_s=0.02,
+        backoff=0.02,
         concurrency=8,
-        consumer={"session_timeout_s": 2},
+        consumer={"session_timeout": 2},
     )
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     worker.run()

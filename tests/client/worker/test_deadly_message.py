@@ -31,7 +31,7 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
             admin.create_topic(topic, partitions=1)
     with Producer(bootstrap) as producer:
         for number, value in enumerate(values):
-            producer.send(wide_topic, f"key-{number}", value)
+            producer.send(wide_topic, value, key=f"key-{number}")
     command = [sys.executable, str(WORKER), bootstrap, wide_topic, name("group"), order, mode]
     done: Counter[str] = Counter()
     dead: Counter[str] = Counter()
@@ -45,7 +45,7 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
                 if process.poll() is not None:
                     deaths.append(process.returncode)
                     process = subprocess.Popen(command)
-                for record in consumer.poll(timeout_s=0.1):
+                for record in consumer.poll(timeout=0.1):
                     counter = dead if record.topic.endswith(".dlq") else done
                     counter[record.value.decode()] += 1
                     if counter is dead:

@@ -81,7 +81,7 @@ class Audit:
 
     def poll(self) -> int:
         """Read more output. Return how many messages have been processed so far."""
-        for record in self._consumer.poll(timeout_s=0.1):
+        for record in self._consumer.poll(timeout=0.1):
             number = int(record.value)
             if record.topic.endswith(".dlq"):
                 self.dead[number] += 1
@@ -110,7 +110,7 @@ def attack_workers(
             workers.start(name)
         with Producer(broker.bootstrap) as producer:
             for number in range(count):
-                producer.send("messages", f"key-{number % KEYS}", str(number))
+                producer.send("messages", str(number), key=f"key-{number % KEYS}")
         audit = Audit(broker.bootstrap, ["messages-out", "messages.dlq"])
         stack.callback(audit.close)
         deadline = time.monotonic() + seconds_max

@@ -14,7 +14,7 @@ FAILED = AttemptResult("nack", None, ZeroDivisionError())
 
 
 def test_failed_messages_pass_through_the_retry_topics() -> None:
-    settings = WorkerSettings(order="none", attempts_max=9, backoff_s=0.5)
+    settings = WorkerSettings(order="none", attempts_max=9, backoff=0.5)
     topics = [next_step(settings, "t", attempts, FAILED).topic for attempts in range(1, 9)]
     assert topics == [f"t.retry.{level}" for level in (1, 2, 3, 4, 5, 5, 5, 5)]
     assert next_step(settings, "t", 9, FAILED).kind == "dead_letter"
@@ -40,7 +40,7 @@ def test_rejected_and_fatal_failures_become_dead_letters() -> None:
 
 
 def test_backoff_is_random_up_to_a_bound_that_doubles() -> None:
-    settings = WorkerSettings(backoff_s=1.0, backoff_s_max=10.0)
+    settings = WorkerSettings(backoff=1.0, backoff_max=10.0)
     for attempts, bound in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (5000, 10.0)):
         delays = [backoff_s(settings, attempts) for _ in range(2000)]
         assert 0 <= min(delays) < bound * 0.1
@@ -48,7 +48,7 @@ def test_backoff_is_random_up_to_a_bound_that_doubles() -> None:
 
 
 def test_a_breaker_opens_half_opens_and_closes() -> None:
-    breaker = Breaker(failures=3, rest_s=10.0, on=(ConnectionError,))
+    breaker = Breaker(failures=3, rest=10.0, on=(ConnectionError,))
     assert not breaker.failed(ValueError(), 0.0)
     assert not breaker.failed(ConnectionError(), 0.0)
     assert not breaker.failed(ConnectionError(), 0.0)

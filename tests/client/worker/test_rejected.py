@@ -39,7 +39,7 @@ def ends(bootstrap: str, topic: str) -> int:
 
 
 def copying(topic: str) -> Callable[[Job], None]:
-    return lambda job: job.send(topic, job.key, job.value)
+    return lambda job: job.send(topic, job.value, key=job.key)
 
 
 @MODES
@@ -53,14 +53,14 @@ def test_output_that_is_too_large(
         admin.create_topic(output, partitions=1, config={"max.message.bytes": "2000"})
     with Producer(bootstrap) as producer:
         for number, value in enumerate([*small[:5], large, *small[5:], large]):
-            producer.send(topic, f"key-{number}", value)
+            producer.send(topic, value, key=f"key-{number}")
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=group,
+        group_id=group,
         handler=copying(output),
         transactional=transactional,
-        commit_interval_s=0.05,
+        commit_interval=0.05,
     )
     with worker:
         wait_until(lambda: len(letters(bootstrap, topic)) == 2, "the letters", SECONDS_MAX)
@@ -92,25 +92,25 @@ def test_output_for_a_topic_that_was_deleted(strict: str, name: Name, transactio
             admin.create_topic(each, partitions=1)
 
     def handle(job: Job) -> None:
-        job.send(kept if job.value == b"kept" else output, job.key, job.value)
+        job.send(kept if job.value == b"kept" else output, job.value, key=job.key)
 
     worker = Worker(
         strict,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=handle,
         transactional=transactional,
-        commit_interval_s=0.05,
+        commit_interval=0.05,
         producer={"config": {"topic.metadata.propagation.max.ms": 100}},
     )
     with worker, Producer(strict) as producer:
-        producer.send(topic, "key", "before")
+        producer.send(topic, "before", key="key")
         wait_until(lambda: ends(strict, output) > 0, "the first output", SECONDS_MAX)
         with Admin(strict) as admin:
             admin.delete_topic(output)
-        producer.send(topic, "key", "after")
+        producer.send(topic, "after", key="key")
         wait_until(lambda: letters(strict, topic), "the letter", SECONDS_MAX)
-        producer.send(topic, "key", "kept")
+        producer.send(topic, "kept", key="key")
         wait_until(lambda: ends(strict, kept) > 0, "others", SECONDS_MAX)
     [letter] = letters(strict, topic)
     assert letter.value == b"after"
@@ -127,18 +127,18 @@ def test_a_deleted_dead_letter_topic_is_created_again(
     worker = Worker(
         strict,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=lambda job: job.reject("no"),
         transactional=transactional,
-        commit_interval_s=0.05,
+        commit_interval=0.05,
         producer={"config": {"topic.metadata.propagation.max.ms": 100}},
     )
     with worker, Producer(strict) as producer:
-        producer.send(topic, "key", "1")
+        producer.send(topic, "1", key="key")
         wait_until(lambda: ends(strict, f"{topic}.dlq") > 0, "the first letter", SECONDS_MAX)
         with Admin(strict) as admin:
             admin.delete_topic(f"{topic}.dlq")
-        producer.send(topic, "key", "2")
+        producer.send(topic, "2", key="key")
 
         def has_letter() -> bool:
             with Admin(strict) as admin:
@@ -155,19 +155,19 @@ def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name
     with Admin(bootstrap) as admin:
         admin.create_topic(output, partitions=1)
     with Producer(bootstrap) as producer:
-        producer.send(topic, "key", "\x00 good")
-        producer.send(topic, "key", "\x00 bad")
+        producer.send(topic, "\x00 good", key="key")
+        producer.send(topic, "\x00 bad", key="key")
 
     def handle(job: Job) -> None:
         if job.value == b"\x00 bad":
             job.reject("bad")
         else:
-            job.send(output, "key", {"value": job.value.decode()})
+            job.send(output, {"value": job.value.decode()}, key="key")
 
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=handle,
         producer={"value_serializer": JsonSerializer()},
     )
@@ -184,9 +184,9 @@ def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name
         ({"producer": {"transactional_id": "x"}}, "the worker sets 'transactional_id' itself"),
         ({"consumer": {"delivery": "at_most_once"}}, "the worker sets 'delivery' itself"),
         ({"producer": {"value_serialiser": 1}}, "did you mean 'value_serializer'"),
-        ({"consumer": {"start": "middle"}}, "start='middle' is unknown"),
+        ({"consumer": {"auto_offset_reset": "middle"}}, "auto_offset_reset='middle' is unknown"),
     ],
 )
 def test_invalid_options_are_rejected_at_once(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint):
-        Worker("127.0.0.1:1", topics=["t"], group="g", handler=print, **options)
+        Worker("127.0.0.1:1", topics=["t"], group_id="g", handler=print, **options)

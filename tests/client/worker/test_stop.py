@@ -24,7 +24,7 @@ Name = Callable[[str], str]
 def fill(bootstrap: str, topic: str, count: int) -> None:
     with Producer(bootstrap) as producer:
         for number in range(count):
-            producer.send(topic, "key", str(number))
+            producer.send(topic, str(number), key="key")
 
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
@@ -90,7 +90,7 @@ def test_a_worker_can_be_started_again(bootstrap: str, topic: str, name: Name) -
     seen: list[int] = []
     group = name("group")
     worker = Worker(
-        bootstrap, topics=[topic], group=group, handler=lambda job: seen.append(job.offset)
+        bootstrap, topics=[topic], group_id=group, handler=lambda job: seen.append(job.offset)
     )
     for count in (1, 2, 3):
         fill(bootstrap, topic, 1)
@@ -111,6 +111,6 @@ def test_a_worker_can_be_started_again(bootstrap: str, topic: str, name: Name) -
 
 
 def test_a_worker_that_is_stopped_before_it_starts(bootstrap: str, topic: str, name: Name) -> None:
-    worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=print)
+    worker = Worker(bootstrap, topics=[topic], group_id=name("group"), handler=print)
     worker.stop()
     worker.run()

@@ -36,7 +36,7 @@ Name = Callable[[str], str]
 def fill(bootstrap: str, topic: str, count: int, keys: int = 5) -> None:
     with Producer(bootstrap) as producer:
         for number in range(count):
-            producer.send(topic, f"key-{number % keys}", str(number))
+            producer.send(topic, str(number), key=f"key-{number % keys}")
 
 
 def read(bootstrap: str, topic: str, count: int) -> list[Record]:
@@ -46,7 +46,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Record]:
     with Consumer(bootstrap, topics=[topic]) as consumer:
         while len(found) < count:
             assert time.monotonic() < deadline, f"{len(found)} of {count} records of {topic}"
-            found += consumer.poll(timeout_s=0.2)
+            found += consumer.poll(timeout=0.2)
     return found
 
 
@@ -70,7 +70,7 @@ def test_a_message_is_done_when_its_handler_returns(
     worker = Worker(
         bootstrap,
         topics=[wide_topic],
-        group=group,
+        group_id=group,
         handler=lambda job: seen.append(int(job.value)),
     )
     run_until(worker, lambda: len(seen) == 200, "all messages")
@@ -104,12 +104,12 @@ def test_a_failing_message_is_retried_and_becomes_a_dead_letter(
     worker = Worker(
         bootstrap,
         topics=[wide_topic],
-        group=group,
+        group_id=group,
         handler=handle,
         order=order,
         transactional=transactional,
         attempts_max=4,
-        backoff_s=0.02,
+        backoff=0.02,
     )
     run_until(worker, lambda: len(done) == 38 and worker.counts.dead == 2, "all messages")
     assert attempts[3] == attempts[33] == [1, 2, 3]
@@ -170,7 +170,7 @@ def test_many_keys_run_at_once_each_in_order(
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=handle if kind == "threads" else handle_async,
         concurrency=20,
     )
@@ -183,9 +183,9 @@ def test_a_stuck_key_blocks_only_itself(bootstrap: str, topic: str, name: Name) 
     """The offset stays at the stuck message. More messages than the window continue, and the
     next worker knows which ones are finished."""
     with Producer(bootstrap) as producer:
-        producer.send(topic, "stuck", "0")
+        producer.send(topic, "0", key="stuck")
         for number in range(1, 3000):
-            producer.send(topic, f"key-{number % 7}", str(number))
+            producer.send(topic, str(number), key=f"key-{number % 7}")
     gate, seen, group = threading.Event(), list[int](), name("group")
 
     def handle(job: Job) -> None:
@@ -197,11 +197,11 @@ def test_a_stuck_key_blocks_only_itself(bootstrap: str, topic: str, name: Name) 
         return Worker(
             bootstrap,
             topics=[topic],
-            group=group,
+            group_id=group,
             handler=handle,
             window=400,
-            drain_s=0,
-            commit_interval_s=0.01,
+            drain_timeout=0,
+            commit_interval=0.01,
         )
 
     with worker() as first:
@@ -221,14 +221,14 @@ def test_the_window_limits_held_messages(
     """Each limit holds at 100 messages, and more are read only once those are done."""
     with Producer(bootstrap) as producer:
         for _ in range(700):
-            producer.send(topic, None, b"x" * 1000)
+            producer.send(topic, b"x" * 1000)
     gate, done = threading.Event(), list[int]()
 
     def handle(job: Job) -> None:
         assert gate.wait(SECONDS_MAX)
         done.append(job.offset)
 
-    worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=handle, **limit)
+    worker = Worker(bootstrap, topics=[topic], group_id=name("group"), handler=handle, **limit)
     with worker:
         wait_until(lambda: worker.is_full, "a full window", SECONDS_MAX)
         # The poll that filled the window may have returned more: 500 messages, or as many bytes
@@ -258,10 +258,10 @@ def test_a_late_handler_has_failed_unless_it_extends_its_deadline(
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=handle,
-        visibility_s=2.0,
-        backoff_s=0.01,
+        visibility_timeout=2.0,
+        backoff=0.01,
         concurrency=2,
     )
     with worker:
@@ -286,12 +286,12 @@ def test_an_open_breaker_makes_no_dead_letters(bootstrap: str, topic: str, name:
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=name("group"),
+        group_id=name("group"),
         handler=handle,
         attempts_max=2,
-        backoff_s=0.0,
+        backoff=0.0,
         concurrency=4,
-        breaker=Breaker(failures=5, rest_s=0.2, on=(ConnectionError,)),
+        breaker=Breaker(failures=5, rest=0.2, on=(ConnectionError,)),
     )
     with worker:
         # Without the breaker each second call would have made a dead letter by then.
@@ -307,17 +307,17 @@ def test_delayed_messages(bootstrap: str, topic: str, name: Name) -> None:
     def handle(job: Job) -> None:
         seen.append((job.topic, job.value, time.time()))
         if job.value == b"first":
-            job.send(topic, "key", "third", delay=0.3)
+            job.send(topic, "third", key="key", delay=0.3)
 
-    worker = Worker(bootstrap, topics=[topic], group=name("group"), handler=handle)
+    worker = Worker(bootstrap, topics=[topic], group_id=name("group"), handler=handle)
     with worker:
         wait_until(lambda: f"{topic}.scheduled" in names(bootstrap), "the topic", SECONDS_MAX)
         start = time.time()
         with Producer(bootstrap) as producer:
-            producer.send(topic, "key", "second", deliver_at=int((start + 1.5) * 1000))
-            producer.send(topic, "key", "first", delay=0.5, headers={"app": "x"})
-            producer.send(topic, "key", "zeroth")
-            far = producer.send(topic, "key", "far", delay=dt.timedelta(days=40)).result()
+            producer.send(topic, "second", key="key", deliver_at=int((start + 1.5) * 1000))
+            producer.send(topic, "first", key="key", delay=0.5, headers={"app": "x"})
+            producer.send(topic, "zeroth", key="key")
+            far = producer.send(topic, "far", key="key", delay=dt.timedelta(days=40)).result()
             # Retention counts from the due time.
             assert (far.timestamp or 0) > (start + 39 * 86_400) * 1000
         asyncio.run(send_later(bootstrap, topic))
@@ -339,18 +339,20 @@ def test_messages_with_a_long_delay_do_not_block_nearer_ones(
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=group,
+        group_id=group,
         handler=lambda job: seen.append(job.value),
         window=20,
-        commit_interval_s=0.05,
+        commit_interval=0.05,
     )
     with worker:
         wait_until(lambda: f"{topic}.scheduled" in names(bootstrap), "the topic", SECONDS_MAX)
         with Producer(bootstrap) as producer:
             for number in range(200):
-                producer.send(topic, "far", str(number), delay=dt.timedelta(days=number % 40 + 1))
+                producer.send(
+                    topic, str(number), key="far", delay=dt.timedelta(days=number % 40 + 1)
+                )
             producer.flush()
-            producer.send(topic, "near", "near", delay=0.2)
+            producer.send(topic, "near", key="near", delay=0.2)
         wait_until(lambda: seen == [b"near"], "the nearer one", SECONDS_MAX)
         wait_until(lambda: worker.counts.parked >= 180, "the rest to be parked", SECONDS_MAX)
         with Admin(bootstrap) as admin:
@@ -371,22 +373,22 @@ def test_a_long_delay_blocks_only_its_key(
     with Producer(bootstrap) as producer:
         for number in range(300):
             key = "slow" if number % 10 == 0 else f"key-{number}"
-            producer.send(topic, key, str(number))
+            producer.send(topic, str(number), key=key)
 
     def handle(job: Job) -> None:
         if job.key == b"slow":
             job.nack(delay=3600)
         else:
-            job.send(output, job.key, job.value)
+            job.send(output, job.value, key=job.key)
 
     worker = Worker(
         bootstrap,
         topics=[topic],
-        group=group,
+        group_id=group,
         handler=handle,
         window=20,
         transactional=transactional,
-        commit_interval_s=0.05,
+        commit_interval=0.05,
     )
     with worker:
         found = {record.value for record in read(bootstrap, output, 270)}
@@ -400,9 +402,9 @@ def test_the_largest_message_fits_into_the_dead_letter_topic(
 ) -> None:
     value = b"x" * 1_048_400
     with Producer(bootstrap, config={"message.max.bytes": 2_000_000}) as producer:
-        producer.send(topic, "key", value)
+        producer.send(topic, value, key="key")
     worker = Worker(
-        bootstrap, topics=[topic], group=name("group"), handler=lambda job: job.reject("r" * 999)
+        bootstrap, topics=[topic], group_id=name("group"), handler=lambda job: job.reject("r" * 999)
     )
     with worker:
         wait_until(lambda: worker.counts.dead == 1, "the letter", SECONDS_MAX)
@@ -412,7 +414,7 @@ def test_the_largest_message_fits_into_the_dead_letter_topic(
 
 async def send_later(bootstrap: str, topic: str) -> None:
     async with AsyncProducer(bootstrap) as producer:
-        await producer.send_and_wait(topic, "key", "async", delay=dt.timedelta(seconds=0.1))
+        await producer.send_and_wait(topic, "async", key="key", delay=dt.timedelta(seconds=0.1))
 
 
 def names(bootstrap: str) -> list[str]:
@@ -436,10 +438,10 @@ def test_retries_of_another_group_are_ignored(bootstrap: str, topic: str, name: 
         Worker(
             bootstrap,
             topics=[topic],
-            group=name("group"),
+            group_id=name("group"),
             handler=handler_of(who, who == "failing"),
             order="none",
-            backoff_s=0.0,
+            backoff=0.0,
         )
         for who in ("failing", "other")
     ]
@@ -467,7 +469,7 @@ def test_partitions_change_owners_without_loss_or_repetition(
             seen.append((job.key, int(job.value)))
 
     def worker() -> Worker:
-        return Worker(bootstrap, topics=[wide_topic], group=group, handler=handle, concurrency=4)
+        return Worker(bootstrap, topics=[wide_topic], group_id=group, handler=handle, concurrency=4)
 
     with worker():
         wait_until(lambda: len(seen) > 20, "a beginning", SECONDS_MAX)
@@ -482,15 +484,15 @@ def test_partitions_change_owners_without_loss_or_repetition(
 
 def test_wrong_use_is_explained(bootstrap: str, topic: str) -> None:
     with pytest.raises(UsageError, match="not callable"):
-        Worker(bootstrap, topics=[topic], group="g", handler=3)  # type: ignore[arg-type]
+        Worker(bootstrap, topics=[topic], group_id="g", handler=3)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="has no handler"):
-        Worker(bootstrap, topics=[topic], group="g").run()
+        Worker(bootstrap, topics=[topic], group_id="g").run()
     with pytest.raises(UsageError, match="order='sometimes' is unknown"):
-        Worker(bootstrap, topics=[topic], group="g", order="sometimes")  # type: ignore[arg-type]
+        Worker(bootstrap, topics=[topic], group_id="g", order="sometimes")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="did you mean 'attempts_max'"):
-        Worker(bootstrap, topics=[topic], group="g", atempts_max=3)  # type: ignore[call-arg]
+        Worker(bootstrap, topics=[topic], group_id="g", atempts_max=3)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="deliver_at or delay"), Producer(bootstrap) as producer:
-        producer.send(topic, "key", "value", deliver_at=1, delay=1)
+        producer.send(topic, "value", key="key", deliver_at=1, delay=1)
 
 
 def test_the_example_works(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:

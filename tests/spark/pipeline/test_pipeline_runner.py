@@ -52,7 +52,7 @@ def order(name: str, cents: int) -> str:
 def send(servers: str, *values: str) -> None:
     with Producer(servers) as producer:
         for value in values:
-            producer.send("orders", "alice", value)
+            producer.send("orders", value, key="alice")
 
 
 def large_orders(servers: str) -> list[str]:

@@ -78,14 +78,14 @@ def rows(decoder: Decoder, values: list[bytes | None]) -> list[dict[str, Any]]:
 
 
 def test_avro_types() -> None:
-    data = AvroSerializer(AVRO).encode(ORDER)
+    data = AvroSerializer(AVRO).serialize(ORDER)
     (row,) = rows(AvroDecoder(json.dumps(AVRO)), [data])
     assert row["error"] is None
     assert row["value"] == ORDER | {"token": str(ORDER["token"]), "sizes": [("s", 1)]}
 
 
 def test_avro_values_that_do_not_decode_say_why() -> None:
-    data = AvroSerializer(AVRO).encode(ORDER)
+    data = AvroSerializer(AVRO).serialize(ORDER)
     found = rows(AvroDecoder(AVRO), [data, data[:-3], data + b"x", b"", None])
     assert [each["value"] is None for each in found] == [False, True, True, True, True]
     assert [each["error"] is None for each in found] == [True, False, False, False, True]
@@ -93,7 +93,7 @@ def test_avro_values_that_do_not_decode_say_why() -> None:
 
 
 def test_avro_registry_header() -> None:
-    data = AvroSerializer(AVRO).encode(ORDER)
+    data = AvroSerializer(AVRO).serialize(ORDER)
     good, bad = rows(AvroDecoder(AVRO, registry_header=True), [HEADER + data, data])
     assert good["value"]["id"] == "o1"
     assert bad["error"] == "ValueError: no schema registry header"

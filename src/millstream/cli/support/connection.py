@@ -94,7 +94,7 @@ class Connection:
 
         Fails at once if all brokers are down. librdkafka sends the request to the controller that
         it knows. If that broker has just died, only a new client learns of the next controller."""
-        from millstream.client.error import ClientError as MillstreamError
+        from millstream.client.error import MillstreamError
 
         deadline = time.monotonic() + self.timeout_s
         wait = _FIRST_CONTROLLER_S
@@ -144,7 +144,7 @@ class Connection:
 
         `what` names the action for an error of librdkafka. If `topic` is given, a missing topic is
         that one."""
-        from millstream.client.error import ClientError as MillstreamError
+        from millstream.client.error import MillstreamError
 
         if isinstance(error, MillstreamError):
             return self._client_failure(error, topic)

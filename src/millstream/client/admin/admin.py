@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NoReturn, Self
+from typing import Any, Final, Never, NoReturn, Self
 
 from millstream.client.admin import (
     config_request,
@@ -34,10 +34,12 @@ from millstream.client.admin.result import (
     TopicDescription,
 )
 from millstream.client.error import BrokerError, UsageError, is_existing
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import OffsetAndMetadata, Partition
 from millstream.client.setting import servers_of
 
 TIMEOUT_S: Final = 30.0
+_OPTIONS: Final = ("bootstrap_servers", "timeout", "client_id", "config")
 #: Methods of earlier versions, and the methods that replace them.
 _RENAMED: Final = {
     "topics": "list_topics()",
@@ -75,7 +77,9 @@ class Admin:
         timeout: float = TIMEOUT_S,
         client_id: str | None = None,
         config: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> None:
+        reject_unknown(unknown, _OPTIONS)
         #: How long each call waits for its responses, in seconds.
         self.timeout = timeout
         properties: dict[str, Any] = {"bootstrap.servers": servers_of(bootstrap_servers)}

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Final, Never, NoReturn, ParamSpec, Self, TypeVar
 
 from millstream.client.admin.admin import TIMEOUT_S, Admin, missing_method
 from millstream.client.admin.group_result import (
@@ -55,8 +55,11 @@ class AsyncAdmin:
         timeout: float = TIMEOUT_S,
         client_id: str | None = None,
         config: Mapping[str, Any] | None = None,
+        **unknown: Never,
     ) -> None:
-        self._admin = Admin(bootstrap_servers, timeout=timeout, client_id=client_id, config=config)
+        self._admin = Admin(
+            bootstrap_servers, timeout=timeout, client_id=client_id, config=config, **unknown
+        )
         self._threads = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="millstream-admin")
         self._is_closed = False
 

@@ -17,9 +17,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin.result import Outcome
-from millstream.client.error import ClientError as MillstreamError
 from millstream.client.error import (
     ClosedError,
+    MillstreamError,
     TimedOut,
     from_kafka,
     settings_error,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar
 
-from millstream.client.error import ClientError as MillstreamError
+from millstream.client.error import MillstreamError
 
 T = TypeVar("T")
 

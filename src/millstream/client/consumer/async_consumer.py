@@ -15,7 +15,7 @@ import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Never, Self, TypeVar, Unpack
 
 from millstream.client.consumer.consumer import (
     RECORDS_MAX,
@@ -27,6 +27,7 @@ from millstream.client.consumer.consumer import (
 from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.consumer.consumer_handle import SLICE_S
 from millstream.client.error import ClosedError
+from millstream.client.old_name import reject_unknown
 from millstream.client.producer.async_producer import other_loop, running_loop
 from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
@@ -41,8 +42,8 @@ class AsyncConsumer:
 
     >>> async def main():
     ...     async with AsyncProducer() as producer:
-    ...         await producer.send_and_wait("crates", "alice", "7 pears")
-    ...     async with AsyncConsumer(group="pear-counters", topics=["crates"]) as consumer:
+    ...         await producer.send_and_wait("crates", "7 pears", key="alice")
+    ...     async with AsyncConsumer(group_id="pear-counters", topics=["crates"]) as consumer:
     ...         async for record in consumer:
     ...             print(record.value)
     ...             break
@@ -51,32 +52,41 @@ class AsyncConsumer:
 
     Callbacks for rebalances are plain functions. They run on the consumer's thread and get a
     `Consumer`, whose methods need no `await`. A cancelled `poll` loses nothing: its records come
-    with the next one. Without a `group` the partitions of the topics are known after the first
+    with the next one. Without a `group_id` the partitions of the topics are known after the first
     awaited call, or inside `async with`.
     """
 
     def __init__(
         self,
-        servers: str | None = None,
+        bootstrap_servers: str | None = None,
         *,
         topics: Sequence[str],
-        group: str | None = None,
+        group_id: str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
         self._loop = running_loop("AsyncConsumer")
-        self._core = ConsumerCore(servers, group, topics_of(topics), ConsumerSettings.of(options))
+        self._core = ConsumerCore(
+            bootstrap_servers, group_id, topics_of(topics), ConsumerSettings.of(options)
+        )
         self._core.owner = Consumer.over(self._core)
         self._thread = ThreadPoolExecutor(1, "millstream-consumer")
         self._started = self._thread.submit(self._core.start)
         self._ended: concurrent.futures.Future[None] | None = None
 
-    async def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
-        """Return up to `max_records` records as soon as there are some; none after `timeout_s`."""
+    async def poll(
+        self,
+        max_records: int = RECORDS_MAX,
+        timeout: float = 1.0,  # noqa: ASYNC109 -- as the sync method
+        **unknown: Never,
+    ) -> Records:
+        """Return up to `max_records` records as soon as there are some; none after `timeout`."""
+        if unknown:
+            reject_unknown(unknown)
         count = count_of(max_records)
         self._check_loop()
         # Many polls in a row must not keep other tasks from running.
         await asyncio.sleep(0)
-        deadline = clock.monotonic() + timeout_s
+        deadline = clock.monotonic() + timeout
         while (ready := self._core.poll_ready(count)) is None:
             left = max(0.0, deadline - clock.monotonic())
             if not await self._make_ready(count, left) or self._core.is_closing:

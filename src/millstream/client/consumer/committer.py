@@ -45,7 +45,7 @@ class Committer:
         self._assignment = assignment
         self._positions = positions
         self._delivery = settings.delivery
-        self._interval_s = settings.commit_interval_s if has_group else 0.0
+        self._interval_s = settings.commit_interval if has_group else 0.0
         self._has_group = has_group
         self._exact = None if settings.producer is None else ExactlyOnce(settings.producer)
         self._committed_at = time.monotonic()
@@ -108,7 +108,7 @@ class Committer:
     ) -> None:
         """Commit the handed-out records, or up to these records, or these next offsets."""
         if not self._has_group:
-            raise UsageError("A consumer without a group cannot commit: pass group='...'.")
+            raise UsageError("A consumer without a group cannot commit: pass group_id='...'.")
         if self._delivery == "at_most_once":
             if records is None:
                 # The handed-out records are committed already.

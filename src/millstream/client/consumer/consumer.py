@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack
 
 from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.error import UsageError
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition, Record, Records
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
@@ -20,8 +21,8 @@ class Consumer:
 
     >>> with Producer() as producer:
     ...     for apples in range(3):
-    ...         _ = producer.send("baskets", "alice", f"{apples} apples")
-    >>> with Consumer(group="billing", topics=["baskets"]) as consumer:
+    ...         _ = producer.send("baskets", f"{apples} apples", key="alice")
+    >>> with Consumer(group_id="billing", topics=["baskets"]) as consumer:
     ...     for record in consumer:
     ...         print(record.key, record.value)
     ...         if record.value == b"2 apples":
@@ -33,7 +34,7 @@ class Consumer:
     `delivery` says what happens to records that were being processed when the process died:
 
     - `at_least_once`: they come again. Records count as processed at the next poll, or with
-      `commit()`. They are committed every `commit_interval_s` and when closing. A `with` block that
+      `commit()`. They are committed every `commit_interval` and when closing. A `with` block that
       ends with an exception does not commit the record that it failed at.
     - `at_most_once`: they are lost. Records are committed before they are handed out.
     - `exactly_once`: they come again, and what was sent for them with `producer=` was never
@@ -41,20 +42,23 @@ class Consumer:
       begins before the next record: a loop over the consumer may commit each record. After
       `poll()` send for the whole batch before `commit()`, or use `commit(record)`.
 
-    A slow handler does not remove the consumer from its group. Without a `group` the consumer reads
-    all partitions of its topics from `start` on, and commits nothing. The other keywords are those
-    of `ConsumerSettings`. Methods may be called from any thread, one at a time.
+    A slow handler does not remove the consumer from its group. Without a `group_id` the consumer
+    reads all partitions of its topics from `auto_offset_reset` on, and commits nothing. The other
+    keywords are those of `ConsumerSettings`. Times are in seconds. Methods may be called from any
+    thread, one at a time.
     """
 
     def __init__(
         self,
-        servers: str | None = None,
+        bootstrap_servers: str | None = None,
         *,
         topics: Sequence[str],
-        group: str | None = None,
+        group_id: str | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
-        self._core = ConsumerCore(servers, group, topics_of(topics), ConsumerSettings.of(options))
+        self._core = ConsumerCore(
+            bootstrap_servers, group_id, topics_of(topics), ConsumerSettings.of(options)
+        )
         self._core.owner = self
         try:
             self._core.start()
@@ -69,12 +73,16 @@ class Consumer:
         consumer._core = core  # noqa: SLF001
         return consumer
 
-    def poll(self, max_records: int = RECORDS_MAX, timeout_s: float = 1.0) -> Records:
-        """Return up to `max_records` records as soon as there are some; none after `timeout_s`.
+    def poll(
+        self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
+    ) -> Records:
+        """Return up to `max_records` records as soon as there are some; none after `timeout`.
 
         The records of the previous poll now count as processed.
         """
-        return self._core.poll(count_of(max_records), timeout_s)
+        if unknown:
+            reject_unknown(unknown)
+        return self._core.poll(count_of(max_records), timeout)
 
     def __iter__(self) -> Iterator[Record]:
         """Yield records one by one until the consumer is closed."""

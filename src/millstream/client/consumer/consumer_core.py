@@ -34,6 +34,7 @@ from millstream.client.consumer.positions import Positions
 from millstream.client.consumer.progress import only_of
 from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
+from millstream.client.serializer import deserialize_of
 from millstream.client.setting import ConsumerSettings
 
 _logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class ConsumerCore:
         settings: ConsumerSettings,
     ) -> None:
         if group is None and settings.delivery != "at_least_once":
-            raise UsageError(f"delivery={settings.delivery!r} needs a group.")
+            raise UsageError(f"delivery={settings.delivery!r} needs a group: pass group_id='...'.")
         self._settings = settings
         self._group = group
         self._topics = topics
@@ -66,8 +67,7 @@ class ConsumerCore:
         self.is_closing = self.is_closed = False
         self._polled_at = time.monotonic()
         self._make = record_type(
-            None if settings.key_serializer is None else settings.key_serializer.decode,
-            None if settings.value_serializer is None else settings.value_serializer.decode,
+            deserialize_of(settings.key_deserializer), deserialize_of(settings.value_deserializer)
         )
         self._positions = Positions(settings.delivery, only_of(topics))
         self._handle = open_handle(settings.properties(servers, group))
@@ -90,7 +90,7 @@ class ConsumerCore:
                 return
             if self._group is None:
                 found = partitions_of(self._handle, self._topics)
-                self.assignment.assign_all(found, _ENDS[self._settings.start])
+                self.assignment.assign_all(found, _ENDS[self._settings.auto_offset_reset])
             else:
                 self.assignment.subscribe(self._topics)
                 self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)

@@ -17,7 +17,7 @@ from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
 from millstream.client.error import (
     BrokerError,
-    ClientError,
+    MillstreamError,
     TimedOut,
     from_kafka,
     is_missing,
@@ -77,7 +77,7 @@ class DeadLetterTopic:
         offsets = {Partition(self.topic, number): offset for number, offset in ends.items()}
         with self._admin() as admin:
             for outcome in admin.delete_records(offsets).values():
-                if isinstance(outcome, ClientError):
+                if isinstance(outcome, MillstreamError):
                     raise outcome
 
     def _admin(self) -> Admin:

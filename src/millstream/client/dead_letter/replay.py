@@ -16,7 +16,7 @@ from typing import Final
 from millstream.client.dead_letter.dead_letter_topic import DeadLetterTopic
 from millstream.client.dead_letter.letter import DeadLetter, Selection
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
-from millstream.client.error import ClientError, OutcomeUnknown, TransactionAborted
+from millstream.client.error import MillstreamError, OutcomeUnknown, TransactionAborted
 from millstream.client.producer.producer import Producer
 from millstream.client.producer.transaction import TIMEOUT_S, State, TransactionDriver
 
@@ -73,7 +73,7 @@ class Replay:
         producer = Producer(
             servers,
             transactional_id=f"millstream-replay-{self._dead_letters.topic}",
-            transaction_timeout_s=_TRANSACTION_S_MAX,
+            transaction_timeout=_TRANSACTION_S_MAX,
             # The topic limits the size of a letter, not the client.
             config={"message.max.bytes": _MESSAGE_BYTES_MAX} | properties,
         )
@@ -142,10 +142,10 @@ class Replay:
         try:
             for letter, target in batch:
                 topic, key, value, headers, *_ = letter.again(target, self._dead_letters.topic)
-                producer.send(topic, key, value, headers=headers)
+                producer.send(topic, value, key=key, headers=headers)
             for record in replayed.records(letter.id for letter, _ in batch):
-                producer.send(replay_topic(self._dead_letters.topic), None, record)
-        except ClientError:
+                producer.send(replay_topic(self._dead_letters.topic), record)
+        except MillstreamError:
             if driver.state is State.OPEN:
                 driver.abort()
             raise

@@ -1,7 +1,7 @@
 """Offsets in the database of the application's data: exactly once, whatever crashes.
 
-    offsets = StoredOffsets(connect, group="billing")
-    with Consumer(group="billing", topics=["orders"], on_assign=offsets.on_assign) as consumer:
+    offsets = StoredOffsets(connect, group_id="billing")
+    with Consumer(group_id="billing", topics=["orders"], on_assign=offsets.on_assign) as consumer:
         for record in consumer:
             with connect() as connection:       # one transaction
                 bill(connection, record)
@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import TopicPartition
@@ -34,13 +34,16 @@ from confluent_kafka import TopicPartition
 from millstream.client.consumer.async_consumer import AsyncConsumer
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.dedup.message import position_of
+from millstream.client.error import UsageError
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
 from millstream.client.sql import checked_name, execute, require_transaction
+from millstream.model.error import MillstreamError
 
 TABLE_DEFAULT: Final = "millstream_offset"
 
 
-class StaleMessageError(Exception):
+class StaleMessageError(MillstreamError):
     """The message was processed already: roll back, and `rewind` or skip it."""
 
 
@@ -64,13 +67,17 @@ class StoredOffsets:
     def __init__(
         self,
         connect: Callable[[], Any],
-        group: str,
+        group_id: str = "",
         *,
         table: str = TABLE_DEFAULT,
         incremental: bool = False,
+        **unknown: Never,
     ) -> None:
+        reject_unknown(unknown, ("group_id", "table", "incremental"))
+        if not group_id:
+            raise UsageError("StoredOffsets needs a group: pass group_id='...'.")
         self._connect = connect
-        self._group = group
+        self._group = group_id
         self._table = checked_name(table)
         self._incremental = incremental
 

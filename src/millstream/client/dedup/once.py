@@ -22,10 +22,13 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Never, TypeVar, cast
 
 from millstream.client.dedup.message import headers_of, position_of
 from millstream.client.dedup.store import Claim, Store
+from millstream.client.error import UsageError
+from millstream.client.old_name import reject_unknown
+from millstream.model.error import MillstreamError
 
 ID_HEADER: Final = "message-id"
 
@@ -35,11 +38,11 @@ _RETRY_S_MAX: Final = 0.5
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
-class InProgressError(Exception):
-    """Another process has had the message in progress for longer than `wait_s`."""
+class InProgressError(MillstreamError):
+    """Another process has had the message in progress for longer than `wait`."""
 
 
-class ClaimLostError(Exception):
+class ClaimLostError(MillstreamError):
     """The handler took longer than its lease, and another process got the message meanwhile."""
 
 
@@ -59,18 +62,20 @@ class Once:
         store: Store,
         *,
         scope: str = "",
-        ttl_s: float = 7 * 86_400.0,
-        lease_s: float = 60.0,
-        wait_s: float = 120.0,
+        ttl: float = 7 * 86_400.0,
+        lease: float = 60.0,
+        wait: float = 120.0,
         id_of: Callable[[Any], str] = message_id,
+        **unknown: Never,
     ) -> None:
-        if min(ttl_s, lease_s) <= 0 or wait_s < 0:
-            raise ValueError("ttl_s and lease_s must be above 0, and wait_s must not be below 0.")
+        reject_unknown(unknown, ("scope", "ttl", "lease", "wait", "id_of"))
+        if min(ttl, lease) <= 0 or wait < 0:
+            raise UsageError("ttl and lease must be above 0, and wait must not be below 0.")
         self._store = store
         self._scope = f"{scope}/" if scope else ""
-        self._ttl_s = ttl_s
-        self._lease_s = lease_s
-        self._wait_s = wait_s
+        self._ttl_s = ttl
+        self._lease_s = lease
+        self._wait_s = wait
         self._id_of = id_of
 
     def __call__(self, handler: Handler) -> Handler:
@@ -138,15 +143,16 @@ class Once:
         if not self._store.complete(self._scope + name, token, self._ttl_s):
             raise ClaimLostError(
                 f"message {name!r} took longer than its lease of {self._lease_s} s, and may have"
-                " been processed twice: raise lease_s."
+                " been processed twice: raise lease."
             )
 
 
 def once(store: Store, **options: Any) -> Once:
     """Return a guard that lets each message through once.
 
-    `scope`: who processes the messages, where several share a store. `ttl_s`: how long a processed
-    message is remembered. `lease_s`: longer than any handler takes. `wait_s`: how long to wait for
+    `scope`: who processes the messages, where several share a store. `ttl`: how long a processed
+    message is remembered. `lease`: longer than any handler takes. `wait`: how long to wait for
     another process that has the message. `id_of`: returns a message's id, by default `message_id`.
+    Times are in seconds.
     """
     return Once(store, **options)

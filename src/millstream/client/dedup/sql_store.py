@@ -38,7 +38,7 @@ def table_definition(table: str = TABLE_DEFAULT) -> list[str]:
 
 
 def record_once(
-    handle: Any, message_id: str, ttl_s: float = 7 * 86_400.0, table: str = TABLE_DEFAULT
+    handle: Any, message_id: str, ttl: float = 7 * 86_400.0, table: str = TABLE_DEFAULT
 ) -> bool:
     """Record a message inside the caller's transaction. False if it was recorded before.
 
@@ -52,7 +52,7 @@ def record_once(
         f" VALUES (%(message_id)s, {now} + %(ttl_s)s) ON CONFLICT (message_id) DO UPDATE"
         f" SET token = NULL, expires_s = excluded.expires_s WHERE {table}.expires_s < {now}"
     )
-    changed = execute(handle, statement, {"message_id": message_id, "ttl_s": ttl_s})
+    changed = execute(handle, statement, {"message_id": message_id, "ttl_s": ttl})
     return bool(changed.rowcount == 1)
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Protocol
 
+from millstream.model.error import MillstreamError
+
 
 class Claim(Enum):
     """The result of a claim."""
@@ -22,7 +24,7 @@ class Claim(Enum):
     DONE = auto()  # it was processed
 
 
-class StoreError(Exception):
+class StoreError(MillstreamError):
     """The store cannot be reached, or rejected the request. The message is its own."""
 
 

@@ -18,11 +18,12 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 from millstream.client.hot_keys.salting import Turn
+from millstream.model.error import MillstreamError
 
 T = TypeVar("T")
 
 
-class MergeOverflowError(Exception):
+class MergeOverflowError(MillstreamError):
     """Too many records wait for earlier ones; the last one was not accepted.
 
     Pause its partition, read on in those that are behind, and push it again.

@@ -26,7 +26,7 @@ from confluent_kafka import (
 from millstream.client.admin import Admin
 from millstream.client.error import (
     BrokerError,
-    ClientError,
+    MillstreamError,
     UsageError,
     error_of,
     is_rejection,
@@ -49,11 +49,11 @@ _EVENT_BYTES_MAX: Final = 1_000_000_000
 _TOPIC_MS_MAX: Final = 5_000
 
 
-class SinkError(Exception):
+class SinkError(MillstreamError):
     """Kafka cannot be reached, rejected an event, or gave the shard to another relay."""
 
 
-class RejectedError(Exception):
+class RejectedError(MillstreamError):
     """Kafka rejects these events, by id, each time. Nothing of the batch was sent."""
 
     def __init__(self, errors: Mapping[int, str]) -> None:
@@ -62,7 +62,7 @@ class RejectedError(Exception):
         self.errors = dict(errors)
 
 
-class InterruptedSinkError(Exception):
+class InterruptedSinkError(MillstreamError):
     """The relay stopped before Kafka responded. The next relay learns the outcome."""
 
 
@@ -80,7 +80,7 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
                 admin.create_partitions(PROGRESS_TOPIC, shards)
     except UsageError:
         raise
-    except ClientError as error:
+    except MillstreamError as error:
         # Another relay may have added the partitions meanwhile.
         if not isinstance(error, BrokerError) or error.code != KafkaError.INVALID_PARTITIONS:
             raise SinkError(f"preparing topic {PROGRESS_TOPIC!r}: {error}") from error

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from millstream.client.outbox.takeover import ShardTakeover
+from millstream.model.error import MillstreamError
 
 
-class SourceError(Exception):
+class SourceError(MillstreamError):
     """The database cannot be reached, or rejected a statement. The message is the database's."""
 
 
-class ShardTakenError(Exception):
+class ShardTakenError(MillstreamError):
     """Another relay has the shard."""
 
 

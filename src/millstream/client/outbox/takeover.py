@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from millstream.model.error import MillstreamError
+
 
 class BatchOutcome(Enum):
     """Whether the last claimed batch is in the topic."""
@@ -26,7 +28,7 @@ class BatchOutcome(Enum):
     UNSENT = auto()
 
 
-class ProgressLostError(Exception):
+class ProgressLostError(MillstreamError):
     """Database and Kafka contradict each other. Continuing may lose or duplicate events."""
 
 

@@ -3,7 +3,7 @@
     outbox = Outbox()
     with Session(engine) as session, session.begin():
         session.add(order)
-        outbox.write(session, "orders", key=order.customer, value=payload)
+        outbox.write(session, "orders", payload, key=order.customer)
 
 The relay sends them if and only if that transaction commits. `key` and `value` are bytes or text,
 and are sent as they are.
@@ -35,9 +35,9 @@ class Outbox:
         self,
         handle: Any,
         topic: str,
+        value: bytes | str | None,
         *,
         key: bytes | str | None = None,
-        value: bytes | str | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> None:

@@ -11,11 +11,12 @@ import asyncio
 import concurrent.futures
 import datetime as dt
 from types import TracebackType
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, Final, Never, Self, Unpack, cast
 
 from confluent_kafka import KafkaException
 
-from millstream.client.error import ClientError, TimedOut, UsageError
+from millstream.client.error import MillstreamError, TimedOut, UsageError
+from millstream.client.old_name import key_is_keyword, reject_unknown
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
 from millstream.client.producer.producer import DISPATCH_EVERY, buffer_full
@@ -24,7 +25,7 @@ from millstream.client.producer.producer_handle import ProducerHandle
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
-from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
+from millstream.client.setting import ProducerOptions, ProducerSettings
 
 _TICK_S: Final = 0.001
 
@@ -34,17 +35,23 @@ class AsyncProducer:
 
     >>> async def main():
     ...     async with AsyncProducer() as producer:
-    ...         delivery = await producer.send("orders", "alice", "2 apples")
+    ...         delivery = await producer.send("orders", "2 apples", key="alice")
     ...         metadata = await delivery
     ...         print(metadata.topic)
     >>> asyncio.run(main())
     orders
     """
 
-    def __init__(self, servers: str | None = None, **options: Unpack[ProducerOptions]) -> None:
+    def __init__(
+        self, bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
         self._loop = running_loop("AsyncProducer")
         self._core = ProducerCore(
-            servers, ProducerSettings.of(options), AsyncDelivery, _LoopProducerHandle, self._loop
+            bootstrap_servers,
+            ProducerSettings.of(options),
+            AsyncDelivery,
+            _LoopProducerHandle,
+            self._loop,
         )
         self._handle = self._core.handle
         self._needs_prepare = self._core.needs_prepare
@@ -56,28 +63,27 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
+        value: Any,
+        *extra: Never,
         key: Any = None,
-        value: Any = None,
-        *,
         headers: Headers | None = None,
         partition: int | None = None,
-        acks: Acks | None = None,
         timestamp: int | None = None,
-        deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
+        deliver_at: dt.datetime | int | None = None,
     ) -> AsyncDelivery:
         """As `Producer.send`. Awaiting it waits for room in the buffer; awaiting its result waits
         for the brokers.
         """
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
+        if extra:
+            raise key_is_keyword(topic)
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
-        if self._needs_prepare or acks is not None:
+        if self._needs_prepare:
             count = await self._count(topic) if self._core.needs_count(partition) else None
-            if acks is not None:
-                handle = self._core.handle_for(acks)
             key, value, partition = self._core.prepare(topic, key, value, partition, count)
         delivery = handle.delivery()
         number = -1 if partition is None else partition
@@ -91,7 +97,7 @@ class AsyncProducer:
         except BufferError:
             await self._send_when_room(handle, (topic, value, key, number, delivery), more)
         except (TypeError, ValueError, KafkaException) as error:
-            if isinstance(error, ClientError):
+            if isinstance(error, MillstreamError):
                 raise
             self._core.raise_rejected(error, topic, key, value)
         self._undispatched += 1
@@ -102,20 +108,28 @@ class AsyncProducer:
             await asyncio.sleep(0)
         return cast("AsyncDelivery", delivery)
 
-    async def send_and_wait(self, topic: str, *arguments: Any, **keywords: Any) -> RecordMetadata:
-        """Send a record and wait until it is delivered."""
-        return await (await self.send(topic, *arguments, **keywords))
+    async def send_and_wait(
+        self, topic: str, value: Any, *extra: Never, **keywords: Any
+    ) -> RecordMetadata:
+        """Send a record and wait until it is delivered. The keywords are those of `send`."""
+        return await (await self.send(topic, value, *extra, **keywords))
 
-    async def flush(self, timeout_s: float | None = None) -> None:
+    async def flush(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
+        **unknown: Never,
+    ) -> None:
         """Wait until every record is delivered or expired."""
-        deadline = None if timeout_s is None else self._loop.time() + timeout_s
-        for handle in self._core.handles:
-            while len(handle):
-                handle.dispatch_reports()
-                if deadline is not None and self._loop.time() > deadline:
-                    raise TimedOut(f"{len(handle)} records are not delivered after {timeout_s} s.")
-                await asyncio.sleep(_TICK_S)
-            handle.raise_failures()
+        if unknown:
+            reject_unknown(unknown)
+        deadline = None if timeout is None else self._loop.time() + timeout
+        handle = self._handle
+        while len(handle):
+            handle.dispatch_reports()
+            if deadline is not None and self._loop.time() > deadline:
+                raise TimedOut(f"{len(handle)} records are not delivered after {timeout} s.")
+            await asyncio.sleep(_TICK_S)
+        handle.raise_failures()
 
     def transaction(self) -> AsyncTransaction:
         """Return a transaction, which begins with its `async with` block.
@@ -123,7 +137,7 @@ class AsyncProducer:
         >>> async def main():
         ...     async with AsyncProducer(transactional_id="billing-2") as producer:
         ...         async with producer.transaction() as txn:
-        ...             await txn.send("bills", "alice", "2 apples: 3.00")
+        ...             await txn.send("bills", "2 apples: 3.00", key="alice")
         ...         print(txn.state)
         >>> asyncio.run(main())
         committed
@@ -137,15 +151,21 @@ class AsyncProducer:
         """
         return self._core.driver
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
+        **unknown: Never,
+    ) -> None:
         """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
+        if unknown:
+            reject_unknown(unknown)
         if self._ended is None:
             try:
                 driver = self._core.driver
                 if driver is not None and driver.state is State.OPEN:
                     await asyncio.to_thread(driver.abort)
                 if driver is None or driver.state is not State.BROKEN:
-                    await self.flush(timeout_s)
+                    await self.flush(timeout)
             finally:
                 await self._end()
         else:
@@ -164,7 +184,7 @@ class AsyncProducer:
         self, handle: ProducerHandle, arguments: tuple[Any, ...], more: dict[str, Any]
     ) -> None:
         """Wait for room in the buffer, and send."""
-        timeout_s = self._core.settings.buffer_timeout_s
+        timeout_s = self._core.settings.buffer_timeout
         deadline = self._loop.time() + timeout_s
         while self._loop.time() < deadline:
             handle.dispatch_reports()
@@ -190,7 +210,7 @@ class AsyncProducer:
 
     def __len__(self) -> int:
         """Return the number of records and reports in flight."""
-        return sum(map(len, self._core.handles))
+        return len(self._handle)
 
     async def __aenter__(self) -> Self:
         return self

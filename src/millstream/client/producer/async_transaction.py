@@ -6,9 +6,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Never, Self
 
-from millstream.client.error import ClientError, DeliveryError, UsageError
+from millstream.client.error import DeliveryError, MillstreamError, UsageError
+from millstream.client.old_name import reject_unknown
 from millstream.client.producer.delivery import AsyncDelivery
 from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 from millstream.client.record import Partition
@@ -49,8 +50,14 @@ class AsyncTransaction:
         chosen = source.offsets() if offsets is None else offsets
         await asyncio.to_thread(driver.add_offsets, chosen, source.group_metadata())
 
-    async def commit(self, timeout_s: float = TIMEOUT_S) -> None:
+    async def commit(
+        self,
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109 -- as the sync method
+        **unknown: Never,
+    ) -> None:
         """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
+        if unknown:
+            reject_unknown(unknown)
         driver = self._open()
         try:
             await self._flush()
@@ -58,7 +65,7 @@ class AsyncTransaction:
             # The coordinator's response to the commit says the same, and ends the transaction.
             if driver.state is not State.OPEN:
                 raise
-        await self._end(driver, lambda: driver.commit(timeout_s))
+        await self._end(driver, lambda: driver.commit(timeout))
 
     async def abort(self) -> None:
         """Abort: read-committed consumers see nothing of the transaction."""
@@ -101,7 +108,7 @@ class AsyncTransaction:
         elif self.state is State.OPEN:
             try:
                 await self.abort()
-            except ClientError as failure:
+            except MillstreamError as failure:
                 error.add_note(f"The transaction could not be aborted: {failure}")
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Never, Protocol
 
 from confluent_kafka import KafkaError, Message
 
 from millstream.client.error import BrokerError, DeliveryError, TimedOut, UsageError, from_kafka
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import RecordMetadata, metadata_of
 
 DoneCallback = Callable[["Delivery"], object]
@@ -64,17 +65,21 @@ class Delivery:
             self._dispatcher.dispatch_reports()
         return hasattr(self, "_message")
 
-    def result(self, timeout_s: float | None = None) -> RecordMetadata:
+    def result(self, timeout: float | None = None, **unknown: Never) -> RecordMetadata:
         """Wait for the report. Return the record's position, or raise a DeliveryError."""
-        error = self.exception(timeout_s)
+        if unknown:
+            reject_unknown(unknown)
+        error = self.exception(timeout)
         if error is not None:
             raise error
         return metadata_of(self._message)
 
-    def exception(self, timeout_s: float | None = None) -> BrokerError | None:
+    def exception(self, timeout: float | None = None, **unknown: Never) -> BrokerError | None:
         """Wait for the report. Return None if the record was delivered."""
-        if not self._is_done() and not self._dispatcher.wait_until(self._is_done, timeout_s):
-            raise TimedOut(f"The record was neither delivered nor expired in {timeout_s} s.")
+        if unknown:
+            reject_unknown(unknown)
+        if not self._is_done() and not self._dispatcher.wait_until(self._is_done, timeout):
+            raise TimedOut(f"The record was neither delivered nor expired in {timeout} s.")
         if self._error is None:
             return None
         self._dispatcher.forget_failure(self)
@@ -118,11 +123,11 @@ class AsyncDelivery(Delivery):
     _loop: ClassVar[asyncio.AbstractEventLoop]
     _loop_thread: ClassVar[int]
 
-    def exception(self, timeout_s: float | None = None) -> BrokerError | None:
+    def exception(self, timeout: float | None = None, **unknown: Never) -> BrokerError | None:
         """Return None if the record was delivered. On the event loop the delivery must be done."""
         if not self._is_done() and threading.get_ident() == self._loop_thread:
             raise UsageError("The record is not delivered yet: await the delivery.")
-        return super().exception(timeout_s)
+        return super().exception(timeout, **unknown)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self._is_done():

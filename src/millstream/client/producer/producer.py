@@ -5,17 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import time
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, Never, Self, Unpack
 
 from confluent_kafka import KafkaException
 
-from millstream.client.error import BufferFull, ClientError
+from millstream.client.error import BufferFull, MillstreamError
+from millstream.client.old_name import key_is_keyword, reject_unknown
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer_core import ProducerCore
 from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
 from millstream.client.schedule import Headers, later
-from millstream.client.setting import Acks, ProducerOptions, ProducerSettings
+from millstream.client.setting import ProducerOptions, ProducerSettings
 
 #: A sending thread dispatches reports after this many records.
 DISPATCH_EVERY: Final = 256
@@ -27,19 +28,22 @@ class Producer:
     """Sends records. Retries keep their order and make no duplicates.
 
     >>> with Producer() as producer:
-    ...     delivery = producer.send("orders", "alice", "2 apples")
+    ...     delivery = producer.send("orders", "2 apples", key="alice")
     ...     metadata = delivery.result()
     >>> metadata.topic
     'orders'
 
     `send` returns at once with a `Delivery`, a future. The end of the `with` block, `flush()` and
     `close()` wait until all records are delivered, and raise failures that were not checked.
-    `servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092. The keywords are
-    those of `ProducerSettings`. All methods may be called from any thread.
+    `bootstrap_servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092. The
+    keywords are those of `ProducerSettings`. Times are in seconds, except `linger_ms`. All methods
+    may be called from any thread.
     """
 
-    def __init__(self, servers: str | None = None, **options: Unpack[ProducerOptions]) -> None:
-        self._core = ProducerCore(servers, ProducerSettings.of(options), Delivery)
+    def __init__(
+        self, bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]
+    ) -> None:
+        self._core = ProducerCore(bootstrap_servers, ProducerSettings.of(options), Delivery)
         self._handle = self._core.handle
         self._needs_prepare = self._core.needs_prepare
         self._undispatched = 0
@@ -47,33 +51,31 @@ class Producer:
     def send(
         self,
         topic: str,
+        value: Any,
+        *extra: Never,
         key: Any = None,
-        value: Any = None,
-        *,
         headers: Headers | None = None,
         partition: int | None = None,
-        acks: Acks | None = None,
         timestamp: int | None = None,
-        deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
+        deliver_at: dt.datetime | int | None = None,
     ) -> Delivery:
         """Send one record. `timestamp` is in milliseconds since 1970 and defaults to now.
 
         Key and value are bytes, strings or None, or what the serializers encode. If the buffer is
-        full, `send` waits up to `buffer_timeout_s`, then raises BufferFull. Records with other
-        `acks` than the producer's have no order relative to the others.
+        full, `send` waits up to `buffer_timeout`, then raises BufferFull.
 
         With `deliver_at` (a datetime, or milliseconds since 1970) or `delay` (seconds, or a
         timedelta) the record waits in `<topic>.scheduled` until the topic's workers process it at
         that time.
         """
+        if extra:
+            raise key_is_keyword(topic)
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
         handle = self._handle
-        if self._needs_prepare or acks is not None:
+        if self._needs_prepare:
             count = self._core.fetch_count(topic) if self._core.needs_count(partition) else None
-            if acks is not None:
-                handle = self._core.handle_for(acks)
             key, value, partition = self._core.prepare(topic, key, value, partition, count)
         delivery = handle.delivery()
         number = -1 if partition is None else partition
@@ -88,7 +90,7 @@ class Producer:
             more = {"headers": headers, "timestamp": timestamp or 0}
             self._send_when_room(handle, record, more)
         except (TypeError, ValueError, KafkaException) as error:
-            if isinstance(error, ClientError):
+            if isinstance(error, MillstreamError):
                 raise
             self._core.raise_rejected(error, topic, key, value)
         self._undispatched += 1
@@ -97,10 +99,11 @@ class Producer:
             handle.dispatch_reports()
         return delivery
 
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Wait until every record is delivered or expired."""
-        for handle in self._core.handles:
-            handle.flush(timeout_s)
+        if unknown:
+            reject_unknown(unknown)
+        self._handle.flush(timeout)
 
     def refresh(self, topic: str) -> None:
         """Fetch the metadata of a topic now. If the topic was deleted, its pending records fail."""
@@ -111,8 +114,8 @@ class Producer:
 
         >>> with Producer(transactional_id="billing-1") as producer:
         ...     with producer.transaction() as txn:
-        ...         _ = txn.send("bills", "alice", "2 apples: 3.00")
-        ...         _ = txn.send("stock", "apples", "-2")
+        ...         _ = txn.send("bills", "2 apples: 3.00", key="alice")
+        ...         _ = txn.send("stock", "-2", key="apples")
         >>> txn.state
         <State.COMMITTED: 'committed'>
         """
@@ -125,8 +128,10 @@ class Producer:
         """
         return self._core.driver
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout: float | None = None, **unknown: Never) -> None:
         """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
+        if unknown:
+            reject_unknown(unknown)
         if self._core.is_closed:
             return
         try:
@@ -134,13 +139,13 @@ class Producer:
             if driver is not None and driver.state is State.OPEN:
                 driver.abort()
             if driver is None or driver.state is not State.BROKEN:
-                self.flush(timeout_s)
+                self.flush(timeout)
         finally:
             self._core.close()
 
     def __len__(self) -> int:
         """Return the number of records and reports in flight."""
-        return sum(map(len, self._core.handles))
+        return len(self._handle)
 
     def __enter__(self) -> Self:
         return self
@@ -157,7 +162,7 @@ class Producer:
         self, handle: ProducerHandle, arguments: tuple[Any, ...], more: dict[str, Any]
     ) -> None:
         """Wait for room in the buffer, and send."""
-        timeout_s = self._core.settings.buffer_timeout_s
+        timeout_s = self._core.settings.buffer_timeout
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             if not handle.dispatch_reports(min(left, SLICE_S)):
@@ -174,5 +179,5 @@ def buffer_full(handle: ProducerHandle, timeout_s: float) -> BufferFull:
     """Return the error for a buffer that stayed full."""
     return BufferFull(
         f"{len(handle)} records wait for the brokers, and there was no room for {timeout_s} s. "
-        "Send slower, or raise buffer_records, buffer_bytes or buffer_timeout_s."
+        "Send slower, or raise buffer_records, buffer_bytes or buffer_timeout."
     )

@@ -1,4 +1,4 @@
-"""The parts that `Producer` and `AsyncProducer` share: handles, encoding, partitions, transactions.
+"""The parts that `Producer` and `AsyncProducer` share: handle, encoding, partitions, transactions.
 
 `Producer.send` and `AsyncProducer.send` contain the fast path of a record themselves. This module
 has everything that a plain record does not need.
@@ -7,7 +7,6 @@ has everything that a plain record does not need.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaException
@@ -18,13 +17,13 @@ from millstream.client.producer.partitioner import PartitionCounts, checked_part
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.serializer import encoded, no_serializer_error
-from millstream.client.setting import Acks, ProducerSettings, acks_text
+from millstream.client.setting import ProducerSettings
 
 _METADATA_S_MAX = 30.0
 
 
 class ProducerCore:
-    """The handles, partition function and transactions of one producer."""
+    """The handle, partition function and transactions of one producer."""
 
     def __init__(
         self,
@@ -35,12 +34,7 @@ class ProducerCore:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
-        self._open_handle: Callable[[Acks], ProducerHandle] = lambda acks: handle(
-            settings.properties(servers, acks), delivery, loop
-        )
-        self.handle = self._open_handle(settings.acks)
-        self._acks = acks_text(settings.acks)
-        self._handles = {self._acks: self.handle}
+        self.handle = handle(settings.properties(servers), delivery, loop)
         self._partition_function = function_of(settings.partitioner)
         self.partition_counts = PartitionCounts(self._partition_count)
         self.fetch_count = self.partition_counts.of
@@ -54,11 +48,6 @@ class ProducerCore:
         self.driver: TransactionDriver | None = None
         if settings.transactional_id is not None:
             self.driver = TransactionDriver(self.handle.rdkafka, self._set_open)
-
-    @property
-    def handles(self) -> list[ProducerHandle]:
-        """All handles, one per value of `acks`."""
-        return list(self._handles.values())
 
     @property
     def settings(self) -> ProducerSettings:
@@ -117,26 +106,12 @@ class ProducerCore:
     def begin_closing(self) -> None:
         """Reject further records."""
         self.is_closed = True
-        for handle in self.handles:
-            handle.begin_closing()
+        self.handle.begin_closing()
 
     def finish_closing(self) -> None:
         """Purge records that were not delivered. Waits for librdkafka."""
         is_broken = self.driver is not None and self.driver.state is State.BROKEN
-        for handle in self.handles:
-            handle.close(is_broken=is_broken)
-
-    def handle_for(self, acks: Acks) -> ProducerHandle:
-        """Return the handle for this value of `acks`. The first use opens it."""
-        text = acks_text(acks)
-        handle = self._handles.get(text)
-        if handle is None:
-            if self.is_closed:
-                raise closed_error()
-            if self.driver is not None:
-                raise UsageError("Records of a transaction need acks='all'.")
-            handle = self._handles[text] = self._open_handle(acks)
-        return handle
+        self.handle.close(is_broken=is_broken)
 
     def _set_open(self, is_open: bool) -> None:
         if is_open:

@@ -5,8 +5,6 @@ Polling calls back into Python once per record and switches threads in between: 
 would cost the sending one most of its speed. So a thread that sends polls now and then. A thread
 that waits polls while it waits; if several wait, one polls for all. A dispatcher thread runs only
 for deliveries with callbacks.
-
-A producer has one handle for its own `acks`, and one more for each other value that `send` gets.
 """
 
 from __future__ import annotations

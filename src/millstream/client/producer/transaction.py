@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Never, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
 
 from millstream.client.error import (
     BrokerError,
-    ClientError,
+    MillstreamError,
     OutcomeUnknown,
     TransactionAborted,
     UsageError,
@@ -28,6 +28,7 @@ from millstream.client.error import (
     from_kafka,
     is_timeout,
 )
+from millstream.client.old_name import reject_unknown
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import Partition, row_of
 
@@ -163,7 +164,7 @@ class TransactionDriver:
             else:
                 return
 
-    def _failure(self, error: KafkaError, what: str, *, is_late: bool) -> ClientError:
+    def _failure(self, error: KafkaError, what: str, *, is_late: bool) -> MillstreamError:
         if error.txn_requires_abort():
             return from_kafka(error, what, TransactionAborted)
         if error.fatal():
@@ -199,10 +200,12 @@ class Transaction:
             source.offsets() if offsets is None else offsets, source.group_metadata()
         )
 
-    def commit(self, timeout_s: float = TIMEOUT_S) -> None:
+    def commit(self, timeout: float = TIMEOUT_S, **unknown: Never) -> None:
         """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
+        if unknown:
+            reject_unknown(unknown)
         self._check()
-        self._end(lambda: self._driver.commit(timeout_s))
+        self._end(lambda: self._driver.commit(timeout))
 
     def abort(self) -> None:
         """Abort: read-committed consumers see nothing of the transaction."""
@@ -236,5 +239,5 @@ class Transaction:
         elif self.state is State.OPEN:
             try:
                 self.abort()
-            except ClientError as failure:
+            except MillstreamError as failure:
                 error.add_note(f"The transaction could not be aborted: {failure}")

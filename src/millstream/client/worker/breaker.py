@@ -1,6 +1,6 @@
 """A circuit breaker: while a dependency fails repeatedly, the worker pauses. Pure.
 
-    closed --`failures` in a row--> open --`rest_s`--> half open --success--> closed
+    closed --`failures` in a row--> open --`rest`--> half open --success--> closed
                                      ^                   | failure
                                      +-------------------+
 
@@ -10,11 +10,14 @@ instead of becoming dead letters one after the other. The caller passes the time
 
 from __future__ import annotations
 
+from typing import Never
+
 from millstream.client.error import UsageError
+from millstream.client.old_name import reject_unknown
 
 
 class Breaker:
-    """Opens after `failures` failed attempts in a row, for `rest_s` seconds.
+    """Opens after `failures` failed attempts in a row, for `rest` seconds.
 
     `on` are the exceptions that the dependency causes. Other exceptions neither open nor close the
     breaker.
@@ -23,13 +26,15 @@ class Breaker:
     def __init__(
         self,
         failures: int = 20,
-        rest_s: float = 30.0,
+        rest: float = 30.0,
         on: tuple[type[BaseException], ...] = (Exception,),
+        **unknown: Never,
     ) -> None:
-        if failures < 1 or rest_s <= 0:
-            raise UsageError(f"Breaker({failures}, {rest_s}): both must be greater than 0.")
+        reject_unknown(unknown, ("failures", "rest", "on"))
+        if failures < 1 or rest <= 0:
+            raise UsageError(f"Breaker({failures}, {rest}): both must be greater than 0.")
         self._failures_max = failures
-        self._rest_s = rest_s
+        self._rest_s = rest
         self._on = on
         self._failures = 0
         #: Nothing starts before this time. None: closed.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from millstream.client.error import ClientError
+from millstream.client.error import MillstreamError
 
 
-class DeadlinePassed(ClientError, TimeoutError):  # noqa: N818
+class DeadlinePassed(MillstreamError, TimeoutError):  # noqa: N818
     """A handler did not return before its visibility deadline."""
 
 
-class ProcessDied(ClientError):  # noqa: N818
+class ProcessDied(MillstreamError):  # noqa: N818
     """The worker's process died each time that the message was in progress."""

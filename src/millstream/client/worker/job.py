@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Never, TypeAlias
 
 from millstream.client.error import UsageError
+from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serializer import encoded
@@ -109,12 +110,12 @@ class Job:
     def send(
         self,
         topic: str,
+        value: Any,
+        *extra: Never,
         key: Any = None,
-        value: Any = None,
-        *,
         headers: Headers | None = None,
-        deliver_at: dt.datetime | int | None = None,
         delay: dt.timedelta | float | None = None,
+        deliver_at: dt.datetime | int | None = None,
     ) -> None:
         """Send a record once the message is done. Nothing is sent if the attempt fails.
 
@@ -122,6 +123,8 @@ class Job:
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
         in `producer=` encode.
         """
+        if extra:
+            raise key_is_keyword(topic)
         key = self._encoded("key", key, topic)
         value = self._encoded("value", value, topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()

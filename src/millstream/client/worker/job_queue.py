@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from millstream.client.error import ClientError
+from millstream.client.error import MillstreamError
 from millstream.client.record import OffsetAndMetadata, Partition, Record
 from millstream.client.worker.crash_tracker import CrashTracker
 from millstream.client.worker.failure import DeadlinePassed, ProcessDied
@@ -127,7 +127,7 @@ class JobQueue:
             self._notify_ready(self._in_flight.ready_count)
             late = [job for job in self._jobs.values() if job.deadline < now]
         for job in late:
-            seconds = self._settings.visibility_s
+            seconds = self._settings.visibility_timeout
             error = DeadlinePassed(f"The handler did not return in time ({seconds} s).")
             if self.complete(job, AttemptResult("nack", None, error)):
                 self._counts.expired += 1
@@ -145,7 +145,7 @@ class JobQueue:
             for item in items:
                 self._outcomes.finish(item, keep=False)
 
-    def reject(self, item: WorkItem, error: ClientError) -> None:
+    def reject(self, item: WorkItem, error: MillstreamError) -> None:
         """Replace output that brokers reject by the message's dead letter."""
         with self._lock:
             self._outcomes.set_dead_letter(item, error)
@@ -266,7 +266,7 @@ class JobQueue:
         if item is None:
             return None
         item.attempts += 1
-        deadline = now + self._settings.visibility_s
+        deadline = now + self._settings.visibility_timeout
         job = self._jobs[item] = Job(item, deadline, self._settings.serializers)
         return job
 

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from millstream.client.error import ClientError, CommitFailed
+from millstream.client.error import CommitFailed, MillstreamError
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import OffsetAndMetadata, Partition
 from millstream.client.worker.publisher import (
@@ -84,7 +84,7 @@ class PlainPublisher:
         for item in items:
             try:
                 deliveries = [self._clients.send(output) for output in item.outputs]
-            except ClientError as error:
+            except MillstreamError as error:
                 self._reject(item, require_final(error))
             else:
                 self._sent.append((item, deliveries))
@@ -129,8 +129,8 @@ class PlainPublisher:
         """Send the item's records one by one: a rejection now is caused by the record itself."""
         for output in item.outputs:
             try:
-                error: ClientError | None = self._clients.send(output).exception()
-            except ClientError as failure:
+                error: MillstreamError | None = self._clients.send(output).exception()
+            except MillstreamError as failure:
                 error = failure
             if error is not None and not is_final(error):
                 _logger.warning("Sending the output of %r again: %s", item.record, error)
@@ -141,7 +141,7 @@ class PlainPublisher:
                 return
         self._queue.finish([item])
 
-    def _reject(self, item: WorkItem, error: ClientError) -> None:
+    def _reject(self, item: WorkItem, error: MillstreamError) -> None:
         if item.is_dropped:
             return
         if self._clients.reject(item, error):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
@@ -30,7 +30,7 @@ Order: TypeAlias = Literal["key", "none"]
 Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]
 _LEVELS_MAX: Final = 5
 #: Client options that the worker sets itself.
-_CONSUMER_OWN: Final = ("delivery", "producer", "commit_interval_s", "on_revoke", "on_lost")
+_CONSUMER_OWN: Final = ("delivery", "producer", "commit_interval", "on_revoke", "on_lost")
 _PRODUCER_OWN: Final = ("transactional_id",)
 
 
@@ -40,16 +40,16 @@ class WorkerOptions(TypedDict, total=False):
     order: Order
     concurrency: int
     attempts_max: int
-    backoff_s: float
-    backoff_s_max: float
-    visibility_s: float
+    backoff: float
+    backoff_max: float
+    visibility_timeout: float
     fatal: tuple[type[BaseException], ...]
     transactional: bool
     name: str | None
     window: int
     window_bytes: int
-    commit_interval_s: float | None
-    drain_s: float
+    commit_interval: float | None
+    drain_timeout: float
     breaker: Breaker | None
     create_topics: bool
     consumer: dict[str, Any]
@@ -60,6 +60,8 @@ class WorkerOptions(TypedDict, total=False):
 class WorkerSettings(Checked):
     """The settings of a worker, checked."""
 
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id", "handler")
+
     #: `key`: messages of one key run one after the other, and each is done, or a dead letter,
     #: before the next starts. `none`: all run at once, and failed ones wait in retry topics.
     order: Order = "key"
@@ -68,10 +70,10 @@ class WorkerSettings(Checked):
     attempts_max: int = 5
     #: The delay before the second attempt is random, up to this. The bound doubles with each
     #: attempt.
-    backoff_s: float = 1.0
-    backoff_s_max: float = 300.0
+    backoff: float = 1.0
+    backoff_max: float = 300.0
     #: A handler that has not returned by then has failed. `extend()` gives it more time.
-    visibility_s: float = 300.0
+    visibility_timeout: float = 300.0
     #: Exceptions that a retry cannot help.
     fatal: tuple[type[BaseException], ...] = (SerializationError,)
     #: Commit the records of `job.send`, moved messages and offsets in one transaction.
@@ -84,9 +86,9 @@ class WorkerSettings(Checked):
     #: Bytes of messages that are held at once, divided evenly among the partitions. The consumer
     #: fetches up to its `buffer_bytes` in addition.
     window_bytes: int = 256 * 1024 * 1024
-    commit_interval_s: float | None = None
+    commit_interval: float | None = None
     #: How long to wait for running handlers at shutdown, and when partitions are revoked.
-    drain_s: float = 30.0
+    drain_timeout: float = 30.0
     breaker: Breaker | None = None
     create_topics: bool = True
     #: Further options of the consumer and the producer. The serializers of the producer apply to
@@ -98,9 +100,9 @@ class WorkerSettings(Checked):
         one_of("order", self.order, ("key", "none"))
         for name in ("concurrency", "attempts_max", "window", "window_bytes"):
             at_least(name, getattr(self, name), 1)
-        for name in ("backoff_s", "backoff_s_max", "drain_s"):
+        for name in ("backoff", "backoff_max", "drain_timeout"):
             at_least(name, getattr(self, name), 0)
-        at_least("visibility_s", self.visibility_s, 0.001)
+        at_least("visibility_timeout", self.visibility_timeout, 0.001)
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
             raise UsageError(f"breaker={self.breaker!r}: pass a Breaker(...).")
         _reject_options("consumer", self.consumer, _CONSUMER_OWN)
@@ -124,8 +126,8 @@ class WorkerSettings(Checked):
     @property
     def interval_s(self) -> float:
         """Seconds between commits. Readers see a transaction's output only after its commit."""
-        if self.commit_interval_s is not None:
-            return self.commit_interval_s
+        if self.commit_interval is not None:
+            return self.commit_interval
         return 0.1 if self.transactional else 1.0
 
     @property
@@ -196,7 +198,7 @@ def backoff_s(settings: WorkerSettings, attempts: int) -> float:
     """Return a random delay up to a bound that doubles with each attempt, so that messages that
     failed together spread out.
     """
-    bound = min(settings.backoff_s_max, settings.backoff_s * 2.0 ** min(attempts - 1, 60))
+    bound = min(settings.backoff_max, settings.backoff * 2.0 ** min(attempts - 1, 60))
     return random.uniform(0.0, bound)
 
 

@@ -17,8 +17,8 @@ from typing import Final, Protocol, TypeAlias
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
     BrokerError,
-    ClientError,
     ClosedError,
+    MillstreamError,
     SerializationError,
     UsageError,
     is_of_batch,
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 DEAD_LETTER_RETRY_S: Final = 2.0
 
 #: The result of sending a record: a delivery, or the error with which librdkafka rejected it.
-SendResult: TypeAlias = Delivery | ClientError
+SendResult: TypeAlias = Delivery | MillstreamError
 
 
 class Publisher(Protocol):
@@ -75,10 +75,10 @@ class PublisherClients:
         """Send one record."""
         topic, key, value, headers, timestamp, partition = output
         return self.producer.send(
-            topic, key, value, headers=headers, partition=partition, timestamp=timestamp
+            topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
         )
 
-    def reject(self, item: WorkItem, error: ClientError) -> bool:
+    def reject(self, item: WorkItem, error: MillstreamError) -> bool:
         """Replace rejected output by a dead letter. False if the dead letter itself is rejected."""
         if not item.is_dead:
             self.queue.reject(item, error)
@@ -92,29 +92,29 @@ class PublisherClients:
         if isinstance(error, BrokerError) and is_of_topic(error.code):
             try:
                 self._repair()
-            except ClientError as failure:
+            except MillstreamError as failure:
                 _logger.warning("The worker's topics were not created: %s", failure)
         return False
 
 
-def failure_of(result: SendResult) -> ClientError | None:
+def failure_of(result: SendResult) -> MillstreamError | None:
     """Wait for the delivery report. None if the record was delivered."""
     return result.exception() if isinstance(result, Delivery) else result
 
 
-def is_final(error: ClientError) -> bool:
+def is_final(error: MillstreamError) -> bool:
     """Whether sending the record again cannot succeed."""
     if isinstance(error, BrokerError):
         return is_rejection(error.code)
     return isinstance(error, UsageError | SerializationError) and not isinstance(error, ClosedError)
 
 
-def may_be_of_other_record(error: ClientError) -> bool:
+def may_be_of_other_record(error: MillstreamError) -> bool:
     """Whether another record of the same batch may have caused the rejection."""
     return isinstance(error, BrokerError) and is_of_batch(error.code)
 
 
-def require_final(error: ClientError) -> ClientError:
+def require_final(error: MillstreamError) -> MillstreamError:
     """Return a final error; raise any other."""
     if not is_final(error):
         raise error

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
-from millstream.client.error import ClientError, UsageError
+from millstream.client.error import MillstreamError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
 from millstream.client.worker.job_queue import JobQueue
@@ -115,7 +115,7 @@ class WorkerSession:
     def _turn(self) -> None:
         self._has_changed = False
         wait_s = _TRACKED_POLL_S if self._has_tracked else _POLL_S
-        records: Sequence[Record] = self._consumer.poll(self._poll_count(), timeout_s=wait_s)
+        records: Sequence[Record] = self._consumer.poll(self._poll_count(), timeout=wait_s)
         if records:
             self._open(records)
         self._mark()
@@ -196,15 +196,15 @@ class WorkerSession:
         self._on_lost(_consumer, partitions)
 
     def _finish(self, partitions: list[Partition]) -> None:
-        if not self.queue.drain(partitions, self._settings.drain_s):
+        if not self.queue.drain(partitions, self._settings.drain_timeout):
             _logger.warning(
                 "Handlers of %s did not end in %s s: other members process their messages again.",
                 ", ".join(f"{topic}-{number}" for topic, number in partitions),
-                self._settings.drain_s,
+                self._settings.drain_timeout,
             )
         try:
             self._release(partitions)
-        except ClientError as error:
+        except MillstreamError as error:
             _logger.warning("%s", error)
 
     def _release(self, partitions: Iterable[Partition]) -> None:
@@ -224,7 +224,7 @@ class WorkerSession:
 
     def _drain(self) -> None:
         """Start no more jobs, wait for running ones, commit them, and leave the group."""
-        self.queue.drain(self.queue.partitions(), self._settings.drain_s)
+        self.queue.drain(self.queue.partitions(), self._settings.drain_timeout)
         self.queue.close()
         self._runner.stop()
         try:
@@ -244,19 +244,19 @@ class WorkerSession:
         for client in (self._consumer, self._producer):
             try:
                 client.close()
-            except ClientError as error:
+            except MillstreamError as error:
                 _logger.warning("%s", error)
 
     def _open_consumer(self, config: SessionConfig) -> Consumer:
         options: dict[str, Any] = {
             **self._settings.consumer,
-            "commit_interval_s": 0,
+            "commit_interval": 0,
             "on_revoke": self._on_revoke,
             "on_lost": self._on_lost,
         }
         own = [name for topic in config.topics for name in self._settings.own_topics(topic)]
         topics = [*config.topics, *own]
-        return Consumer(config.servers, group=config.group, topics=topics, **options)
+        return Consumer(config.servers, group_id=config.group, topics=topics, **options)
 
     def _producer_options(self, group: str) -> dict[str, Any]:
         options = self._settings.producer_options
@@ -266,8 +266,8 @@ class WorkerSession:
         if self._settings.transactional:
             name = self._settings.name or uuid.uuid4().hex
             limits = {
-                "transaction_timeout_s": _TRANSACTION_S_MAX,
-                "delivery_timeout_s": _TRANSACTION_S_MAX / 2,
+                "transaction_timeout": _TRANSACTION_S_MAX,
+                "delivery_timeout": _TRANSACTION_S_MAX / 2,
             }
             options = limits | options
             options |= {"transactional_id": f"{group}-{name}"}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from millstream.client.error import ClientError, OutcomeUnknown, TimedOut, TransactionAborted
+from millstream.client.error import MillstreamError, OutcomeUnknown, TimedOut, TransactionAborted
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
@@ -99,7 +99,7 @@ class TransactionalPublisher:
             self._driver.add_offsets(offsets, metadata)
             self._wait(sent)
             self._driver.commit(TIMEOUT_S)
-        except ClientError as error:
+        except MillstreamError as error:
             if self._driver.state is State.OPEN:
                 self._driver.abort()
             if self._driver.state is not State.ABORTED:
@@ -124,7 +124,7 @@ class TransactionalPublisher:
                     failure_of(before)
             try:
                 delivery = self._clients.send(output)
-            except ClientError as error:
+            except MillstreamError as error:
                 sent.append((item, require_final(error)))
                 raise
             sent.append((item, delivery))

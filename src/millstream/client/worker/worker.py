@@ -9,11 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack
+from typing import Any, Final, Never, Self, TypeVar, Unpack
 
 from millstream.client.admin import Admin, ConfigResource
 from millstream.client.consumer.consumer import topics_of
-from millstream.client.error import ClientError, UsageError
+from millstream.client.error import MillstreamError, UsageError
+from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
 from millstream.client.worker.header import HEADERS_BYTES_MAX
@@ -34,16 +35,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Worker:
     """Calls a handler for each message of its topics, many at once, until each is done or dead.
 
-    >>> worker = Worker(topics=["parcels"], group="shipping", concurrency=8)
+    >>> worker = Worker(topics=["parcels"], group_id="shipping", concurrency=8)
     >>> @worker.handler
     ... def ship(job):
     ...     if job.value == b"a bomb":
     ...         job.reject("not for us")
     ...     else:
-    ...         job.send("shipped", job.key, job.value)
+    ...         job.send("shipped", job.value, key=job.key)
     >>> with Producer() as producer:
     ...     for parcel in ("a book", "a bomb", "a bike"):
-    ...         _ = producer.send("parcels", "alice", parcel)
+    ...         _ = producer.send("parcels", parcel, key="alice")
     >>> with worker:
     ...     with Consumer(topics=["shipped"]) as consumer:
     ...         records = iter(consumer)
@@ -64,17 +65,19 @@ class Worker:
 
     def __init__(
         self,
-        servers: str | None = None,
+        bootstrap_servers: str | None = None,
         *,
         topics: Sequence[str],
-        group: str,
+        group_id: str = "",
         handler: Handler | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        self._servers = servers
-        self._group = group
-        self._topics = topics_of(topics)
         self._settings = WorkerSettings.of(options)
+        if not group_id:
+            raise UsageError("A worker needs a group: pass group_id='...'.")
+        self._servers = bootstrap_servers
+        self._group = group_id
+        self._topics = topics_of(topics)
         self._handler: Handler | None = None
         if handler is not None:
             self.handler(handler)
@@ -132,8 +135,10 @@ class Worker:
         session = self._session
         return session is not None and session.is_full
 
-    def hint(self, catch_up_s: float = 60.0) -> Hint:
-        """Return how many workers like this one the group needs to catch up in `catch_up_s`."""
+    def hint(self, catch_up: float = 60.0, **unknown: Never) -> Hint:
+        """Return how many such workers the group needs to catch up in `catch_up` seconds."""
+        if unknown:
+            reject_unknown(unknown)
         admin = Admin(self._servers, config=self._settings.consumer.get("config"))
         with admin:
             ends: dict[Partition, int] = {}
@@ -142,7 +147,7 @@ class Worker:
             lag = lag_of(ends, admin.list_group_offsets(self._group))
         seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         rate = self.counts.done / seconds if seconds > 0 else 0.0
-        return hint_of(lag, rate, catch_up_s, len(ends))
+        return hint_of(lag, rate, catch_up, len(ends))
 
     def __enter__(self) -> Self:
         """Work on a thread while the block runs."""
@@ -187,7 +192,7 @@ class Worker:
                     self._run_session(handler)
                 except UsageError:
                     raise
-                except ClientError as error:
+                except MillstreamError as error:
                     _logger.warning("The worker starts a new session: %s", error)
                     self._stopping.wait(_RESTART_S)
         except BaseException as error:  # noqa: BLE001 -- raised where the worker is waited for

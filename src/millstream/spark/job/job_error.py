@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
+from millstream.model.error import MillstreamError
+
 
 class Failure(Enum):
     """The kind of a job's failure."""
@@ -21,7 +23,7 @@ class Failure(Enum):
     FAILED = auto()
 
 
-class JobError(Exception):
+class JobError(MillstreamError):
     """A job failed. The message says what is wrong, where, and what to do."""
 
     def __init__(self, kind: Failure, message: str) -> None:

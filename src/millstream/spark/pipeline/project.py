@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from millstream.model.error import MillstreamError
 from millstream.spark.pipeline import project_template
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ SERVERS_KEY: Final = "millstream.bootstrap.servers"
 _CATALOG: Final = "spark.sql.catalogImplementation"
 
 
-class ProjectError(Exception):
+class ProjectError(MillstreamError):
     """There is no project, or its specification is invalid. The message is for the user."""
 
 

@@ -50,7 +50,7 @@ def decoded_orders() -> DataFrame:
 
 @dp.table(comment="Orders as received")
 def orders() -> DataFrame:
-    return split(decoded_orders(), group=GROUP).valid.select(
+    return split(decoded_orders(), group_id=GROUP).valid.select(
         "order_id", "customer", "amount_cents", f.col("timestamp").alias("received_at")
     )
 
@@ -75,7 +75,7 @@ dp.create_sink("dead_letters", "millstream", {"kafka.bootstrap.servers": SERVERS
 
 @dp.append_flow(target="dead_letters", name="to_dead_letters")
 def to_dead_letters() -> DataFrame:
-    return split(decoded_orders(), group=GROUP).dead_letters
+    return split(decoded_orders(), group_id=GROUP).dead_letters
 '''
 
 VIEW: Final = """\

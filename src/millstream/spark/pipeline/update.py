@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from millstream.model.error import MillstreamError
 from millstream.spark.error_text import error_sentence, parse_error
 from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
 from millstream.spark.pipeline.project import Project
@@ -24,7 +25,7 @@ _REPORT_S_MAX: Final = 5.0
 _INTERRUPT_S: Final = 0.5
 
 
-class PipelineError(Exception):
+class PipelineError(MillstreamError):
     """A pipeline is invalid, or an update failed. The message is for the user.
 
     `errors` has the class names of Millstream's errors with which flows failed."""
@@ -34,7 +35,7 @@ class PipelineError(Exception):
         self.errors = frozenset(errors)
 
 
-class StoppedError(Exception):
+class StoppedError(MillstreamError):
     """The update was stopped before its end. The next update continues."""
 
 

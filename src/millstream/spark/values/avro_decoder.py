@@ -51,7 +51,7 @@ class AvroDecoder:
 
     def decode(self, data: bytes, /) -> dict[str, Any]:
         body = without_registry_header(data) if self._registry_header else data
-        value = _plain(self._serializer.decode(body))
+        value = _plain(self._serializer.deserialize(body))
         assert isinstance(value, dict)
         return value
 

@@ -1,0 +1,107 @@
+"""Old keywords raise an error that names the new one, wherever they were accepted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millstream.client import (
+    Admin,
+    AsyncConsumer,
+    AsyncProducer,
+    Breaker,
+    Consumer,
+    Producer,
+    UsageError,
+    Worker,
+)
+from millstream.client.dedup import StoredOffsets, once, sqlite_store
+from millstream.client.old_name import RENAMED, RENAMED_FOR_CONSUMERS
+
+NOWHERE = "127.0.0.1:1"
+
+
+def of_producer(**options: Any) -> object:
+    return Producer(**{"bootstrap_servers": NOWHERE, **options})
+
+
+def of_consumer(**options: Any) -> object:
+    return Consumer(NOWHERE, topics=["t"], **{"group_id": "g", **options})
+
+
+def of_worker(**options: Any) -> object:
+    return Worker(NOWHERE, topics=["t"], **options)
+
+
+#: The clients and methods that had each keyword.
+OWNERS: dict[str, list[Callable[..., object]]] = {
+    "servers": [Producer, lambda **o: Consumer(topics=["t"], **o), Admin, of_worker],
+    "group": [lambda **o: Consumer(topics=["t"], **o), of_worker],
+    "start": [of_consumer],
+    "instance_id": [of_consumer],
+    "compression": [of_producer],
+    "batch_bytes": [of_producer],
+    "idempotence": [of_producer],
+    "timeout_s": [Admin],
+    "delivery_timeout_s": [of_producer],
+    "buffer_timeout_s": [of_producer],
+    "transaction_timeout_s": [of_producer],
+    "session_timeout_s": [of_consumer],
+    "commit_interval_s": [of_consumer, of_worker],
+    "backoff_s": [of_worker],
+    "backoff_s_max": [of_worker],
+    "visibility_s": [of_worker],
+    "drain_s": [of_worker],
+    "catch_up_s": [lambda **o: Worker(NOWHERE, topics=["t"], group_id="g").hint(**o)],
+    "rest_s": [Breaker],
+    "ttl_s": [],
+    "lease_s": [],
+    "wait_s": [],
+    "key_serializer": [of_consumer],
+    "value_serializer": [of_consumer],
+}
+
+
+@pytest.mark.parametrize(("old", "new"), [*RENAMED.items(), *RENAMED_FOR_CONSUMERS.items()])
+def test_old_keywords_are_rejected_with_the_new_name(old: str, new: str, tmp_path: Path) -> None:
+    owners = OWNERS[old] or [lambda **o: once(sqlite_store(str(tmp_path / "seen.db")), **o)]
+    for owner in owners:
+        with pytest.raises(UsageError, match=f"no option '{old}': .* it is called '{new}'"):
+            owner(**{old: 1})
+
+
+def test_stored_offsets_name_the_new_keyword() -> None:
+    with pytest.raises(UsageError, match=r"'group': .* 'group_id'"):
+        StoredOffsets(lambda: None, group="billing")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="pass group_id="):
+        StoredOffsets(lambda: None)
+
+
+def test_methods_name_the_new_keyword(bootstrap: str, topic: str) -> None:
+    calls: list[Callable[..., object]] = []
+    with Producer(bootstrap) as producer, Consumer(bootstrap, topics=[topic]) as consumer:
+        delivery = producer.send(topic, b"x")
+        calls += [producer.flush, producer.close, consumer.poll, delivery.result]
+        calls += [delivery.exception]
+        for call in calls:
+            with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
+                call(timeout_s=1)
+
+
+def test_asyncio_methods_name_the_new_keyword(bootstrap: str, topic: str) -> None:
+    async def main() -> None:
+        async with (
+            AsyncProducer(bootstrap) as producer,
+            AsyncConsumer(bootstrap, topics=[topic]) as consumer,
+        ):
+            for call in (producer.flush, producer.close, consumer.poll):
+                with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
+                    await call(timeout_s=1)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="the key is a keyword"):
+                await producer.send(topic, b"key", b"value")  # type: ignore[arg-type]
+
+    asyncio.run(main())
