@@ -6,7 +6,26 @@ deduplication. It leaves the protocol to librdkafka.
 
 from __future__ import annotations
 
-from millstream.client.admin import Admin, Topic
+from millstream.client.admin import (
+    Admin,
+    AsyncAdmin,
+    BrokerNode,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupState,
+    GroupType,
+    IncompleteListing,
+    NewTopic,
+    OffsetChange,
+    PartitionDescription,
+    Reassignment,
+    TopicDescription,
+)
 from millstream.client.consumer.async_consumer import AsyncConsumer
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
@@ -32,7 +51,13 @@ from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery, Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.producer.transaction import Transaction
-from millstream.client.record import Partition, Record, RecordMetadata, Records
+from millstream.client.record import (
+    OffsetAndMetadata,
+    Partition,
+    Record,
+    RecordMetadata,
+    Records,
+)
 from millstream.client.schema_registry.registry import SchemaRegistry
 from millstream.client.schema_registry.registry_format import (
     RegistryAvroSerde,
@@ -52,6 +77,7 @@ from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncProducer",
@@ -59,21 +85,37 @@ __all__ = [
     "AvroSerializer",
     "Breaker",
     "BrokerError",
+    "BrokerNode",
     "BufferFull",
     "ClosedError",
+    "ClusterDescription",
     "CommitFailed",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
     "Consumer",
     "Delivery",
     "DeliveryError",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupState",
+    "GroupType",
+    "IncompleteListing",
     "Job",
     "JsonSerializer",
     "MillstreamError",
     "MsgspecSerializer",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetChange",
     "OutcomeUnknown",
     "Partition",
+    "PartitionDescription",
     "Producer",
     "ProducerFenced",
     "ProtobufSerializer",
+    "Reassignment",
     "Record",
     "RecordContext",
     "RecordMetadata",
@@ -89,7 +131,7 @@ __all__ = [
     "SerializationError",
     "Serializer",
     "TimedOut",
-    "Topic",
+    "TopicDescription",
     "Transaction",
     "TransactionAborted",
     "UsageError",

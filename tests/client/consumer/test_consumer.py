@@ -53,7 +53,7 @@ def values(records: list[Record]) -> list[int]:
 
 def committed(bootstrap: str, group: str) -> dict[Partition, int]:
     with Admin(bootstrap) as admin:
-        return admin.group_offsets(group)
+        return dict(admin.list_group_offsets(group))
 
 
 def test_poll_hands_out_in_order(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from millstream.client.admin import Admin
+from millstream.client.admin import Admin, ConfigResource
 from millstream.client.record import Partition
 from millstream.client.schedule import PARKED_S, parked_topic, scheduled_topic
 from millstream.client.worker.cron.tick_log import TOPIC_CONFIG
@@ -26,8 +26,8 @@ class WorkerTopics:
         ends: dict[Partition, int] = {}
         with self._admin() as admin:
             for topic in topics:
-                ends |= admin.offsets(topic)
-            return lag_of(ends, admin.group_offsets(group)), len(ends)
+                ends |= admin.list_topic_offsets(topic)
+            return lag_of(ends, admin.list_group_offsets(group)), len(ends)
 
     def create(self, topics: Sequence[str], cron_topic: str | None) -> None:
         """Create the worker's own topics where they are missing, unless the settings forbid it."""
@@ -36,23 +36,23 @@ class WorkerTopics:
         with self._admin() as admin:
             if cron_topic is not None:
                 admin.create_topic(cron_topic, partitions=1, config=TOPIC_CONFIG, if_missing=True)
-            existing = set(admin.topics())
+            existing = set(admin.list_topics())
             for name, topic in self._settings.created_topics(topics).items():
                 config = self._settings.topic_config(name)
                 if name not in existing:
                     self._create_topic(admin, name, topic, config)
                 elif name == scheduled_topic(topic) and not config.items() <= (
-                    admin.topic_config(name).items()
+                    _topic_config(admin, name).items()
                 ):
                     # A producer created the topic by sending to it.
-                    admin.alter_topic(name, config)
+                    admin.alter_config(ConfigResource.topic(name), config)
 
     def _create_topic(self, admin: Admin, name: str, topic: str, config: dict[str, str]) -> None:
         """Create `name` for `topic`, with as many partitions. A parked topic has its own number."""
         is_parked = name == parked_topic(topic)
-        partitions = len(PARKED_S) if is_parked else admin.topic(topic).partitions
+        partitions = len(PARKED_S) if is_parked else len(admin.describe_topic(topic).partitions)
         # Leave room for the headers that the worker adds to the largest message.
-        size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
+        size = int(_topic_config(admin, topic)["max.message.bytes"] or 0) + HEADERS_BYTES_MAX
         config |= {"max.message.bytes": str(size)}
         admin.create_topic(name, partitions=partitions, config=config, if_missing=True)
 
@@ -63,3 +63,8 @@ class WorkerTopics:
 def client_options(settings: WorkerSettings) -> Mapping[str, Any]:
     """Return the keywords that all clients of a worker share."""
     return {"config": settings.consumer.get("config", {})}
+
+
+def _topic_config(admin: Admin, topic: str) -> dict[str, str | None]:
+    entries = admin.describe_config(ConfigResource.topic(topic))
+    return {name: entry.value for name, entry in entries.items()}

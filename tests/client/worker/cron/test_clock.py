@@ -40,7 +40,7 @@ def missed(bootstrap: str, group: str, *names: str) -> None:
 def ticks(bootstrap: str, group: str) -> list[int]:
     topic = f"{group}.cron"
     with Admin(bootstrap) as admin:
-        end = sum(admin.offsets(topic).values())
+        end = sum(admin.list_topic_offsets(topic).values())
     found: list[int] = []
     with Consumer(bootstrap, topics=[topic]) as consumer:
         while len(found) < end:
@@ -100,14 +100,14 @@ def test_the_next_owner_continues_after_the_last_tick(bootstrap: str, name: Name
     assert max(Counter(ran).values()) == 1
     assert first.counts.dead + second.counts.dead == len(ran)
     with Admin(bootstrap) as admin:
-        assert sum(admin.offsets(f"{group}.cron.dlq").values()) == len(ran)
+        assert sum(admin.list_topic_offsets(f"{group}.cron.dlq").values()) == len(ran)
 
 
 def second_is_ready(bootstrap: str, group: str) -> bool:
     """Whether the committed offset is at the end: everything that was sent has run."""
     with Admin(bootstrap) as admin:
-        end = sum(admin.offsets(f"{group}.cron").values())
-        offsets = admin.group_offsets(group)
+        end = sum(admin.list_topic_offsets(f"{group}.cron").values())
+        offsets = admin.list_group_offsets(group)
     committed = [offset for each, offset in offsets.items() if each.topic == f"{group}.cron"]
     return sum(committed) == end
 

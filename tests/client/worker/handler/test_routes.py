@@ -151,7 +151,7 @@ def test_messages_past_their_time_to_live(bootstrap: str, topics: list[str], nam
     assert sorted(letter.value for letter in letters) == [b"expired", b"short"]
     assert letters[0].error_type == "millstream.client.worker.failure.MessageExpired"
     with Admin(bootstrap) as admin:
-        assert sum(admin.group_offsets(group).values()) == 4
+        assert sum(admin.list_group_offsets(group).values()) == 4
 
 
 @pytest.mark.parametrize("transactional", [False, True], ids=["plain", "transactional"])
@@ -172,7 +172,7 @@ def test_expired_messages_are_dropped(
         wait_until(lambda: worker.counts.expired == 50, "the messages", SECONDS_MAX)
     assert worker.counts.done == worker.counts.dead == 0
     with Admin(bootstrap) as admin:
-        assert sum(admin.group_offsets(group).values()) == 50
+        assert sum(admin.list_group_offsets(group).values()) == 50
 
 
 def test_a_retry_keeps_the_time_to_live(bootstrap: str, topics: list[str], name: Name) -> None:

@@ -41,7 +41,7 @@ class TopicTickLog:
 
     def last_ticks(self) -> dict[str, dt.datetime]:
         with Admin(self._servers, **self._clients) as admin:
-            end = max(admin.offsets(self._topic).values())
+            end = max(admin.list_topic_offsets(self._topic).values())
         found: dict[str, dt.datetime] = {}
         with Consumer(self._servers, topics=[self._topic], **self._clients) as consumer:
             position = 0
