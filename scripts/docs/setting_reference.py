@@ -12,7 +12,7 @@ from scripts.docs.markdown import code, table
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.broker_config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import Definition, Scope, definitions_of
+from millstream.model.definition import Definition, ConfigScope, definitions_of
 from millstream.model.group_config import definitions as group_definitions
 from millstream.model.sentinel import INT32_MAX, INT64_MAX
 
@@ -21,9 +21,9 @@ _ANY: Final = re.compile(
     rf" from -(?:{INT64_MAX + 1}|{INT32_MAX + 1}) to (?:{INT64_MAX}|{INT32_MAX})$"
 )
 _CHANGE: Final = {
-    Scope.READ_ONLY: "at start",
-    Scope.PER_BROKER: "per broker",
-    Scope.CLUSTER_WIDE: "cluster-wide",
+    ConfigScope.READ_ONLY: "at start",
+    ConfigScope.PER_BROKER: "per broker",
+    ConfigScope.CLUSTER_WIDE: "cluster-wide",
 }
 
 
