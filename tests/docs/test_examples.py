@@ -192,7 +192,7 @@ def test_an_example_runs(
 
 
 @pytest.mark.parametrize("block", python_blocks(), ids=str)
-def test_what_it_imports_is_there(block: Block) -> None:
+def test_the_imported_names_exist(block: Block) -> None:
     for node in ast.walk(ast.parse(textwrap.dedent(block.code))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millstream"):
             module = importlib.import_module(node.module or "")
