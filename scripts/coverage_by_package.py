@@ -1,7 +1,7 @@
 """Print the branch coverage of each package of `src/millstream/`, the lowest first.
 
-Reads what `make coverage` has measured. Packages below `TARGET_PERCENT` are named at the end, and so
-are the modules that are not measured because they run compiled. The exit code does not depend on the
+Reads what `make coverage` has measured. The end names the packages below `TARGET_PERCENT`, and the
+modules that are not measured because they run compiled. The exit code does not depend on the
 figures: they are for people.
 """
 
