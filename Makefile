@@ -25,8 +25,8 @@ coverage: $(VENV)/.dev ## branch coverage of src/ by the tests that mirror it; n
 	@scripts/setup-test-tools
 	@rm -rf .cache/coverage && mkdir -p .cache/coverage
 	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder -m "not soak" --cov --cov-report= \
-		$(patsubst src/millstream/%/__init__.py,tests/%,$(wildcard src/millstream/*/__init__.py)) $(ARGS)
-	$(BIN)/python scripts/coverage_by_package.py
+		$(patsubst src/millstream/%/__init__.py,tests/%,$(wildcard src/millstream/*/__init__.py)) $(ARGS); \
+		code=$$?; $(BIN)/python scripts/coverage_by_package.py && exit $$code
 
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)

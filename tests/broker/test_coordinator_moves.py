@@ -95,7 +95,7 @@ class Committer:
             client.close()
 
 
-def test_nothing_acknowledged_is_forgotten(tmp_path: Path) -> None:
+def test_no_acknowledged_offset_is_lost(tmp_path: Path) -> None:
     with ServerSet(tmp_path) as brokers:
         with brokers.client(1) as client:
             client.create_topic(TOPIC, replication_factor=3)
@@ -111,7 +111,7 @@ def test_nothing_acknowledged_is_forgotten(tmp_path: Path) -> None:
                 brokers.lead(OFFSETS_TOPIC, place, leader)
                 known = committer.acknowledged
                 offset = committed_offset(readers[leader])
-                assert offset >= known, f"the coordinator on {leader} has forgotten"
+                assert offset >= known, f"the coordinator on {leader} lost an acknowledged offset"
             assert committer.codes <= {0, *RETRIABLE}
         finally:
             committer.stop()

@@ -76,7 +76,7 @@ def test_a_full_disk_stops_the_start_with_a_sentence(
     assert "Traceback" not in broker.log_text()
 
 
-def test_a_disk_that_fills_up_costs_appends_and_nothing_else(
+def test_a_full_disk_rejects_only_appends(
     start: Callable[..., BrokerProcess],
 ) -> None:
     large = values_batch(b"x" * 100_000)

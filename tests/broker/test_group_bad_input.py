@@ -312,7 +312,7 @@ def test_ten_thousand_attempts_to_join_one_group(broker: BrokerProcess, client: 
 
 
 @pytest.mark.usefixtures("unwritten")
-def test_ten_thousand_groups_that_nobody_joins_are_forgotten(
+def test_ten_thousand_groups_without_members_are_removed(
     broker: BrokerProcess, client: RawClient
 ) -> None:
     before_count, before = group_count(client), broker.rss_bytes()

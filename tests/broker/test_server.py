@@ -72,7 +72,7 @@ def test_a_clean_stop_keeps_the_epoch_and_a_kill_raises_it(tmp_path: Path) -> No
             assert epoch_end(raw, "kept", 1) == (1, 4)
 
 
-def test_a_broker_of_a_cluster_does_what_takes_long_before_others_wait_for_it(
+def test_a_broker_does_slow_work_before_it_joins_its_cluster(
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
@@ -250,7 +250,7 @@ def _responses(port: int) -> bool:
     return True
 
 
-def test_creation_is_durable_when_it_is_answered(tmp_path: Path) -> None:
+def test_creation_is_durable_when_the_response_is_sent(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with client(broker) as raw:
             topics = [

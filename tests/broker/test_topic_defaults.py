@@ -103,7 +103,7 @@ def test_replicas_follow_from_the_number_of_brokers(
             )
 
 
-def test_what_is_set_counts(tmp_path: Path) -> None:
+def test_settings_override_the_defaults_by_cluster_size(tmp_path: Path) -> None:
     settings = {
         "default.replication.factor": "2",
         "min.insync.replicas": "1",

@@ -268,7 +268,7 @@ def test_every_kind_of_anomaly_is_planted() -> None:
 
 
 @pytest.mark.parametrize("script", [s for _, s in LEGAL], ids=[name for name, _ in LEGAL])
-def test_what_is_allowed_passes(script: Script) -> None:
+def test_valid_histories_pass(script: Script) -> None:
     assert check(script.history) == []
 
 

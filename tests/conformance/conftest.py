@@ -45,7 +45,7 @@ ON_THREE = {
     "test_idempotence",
     "test_acks",
     "test_seek_by_time",
-    "test_partitions_are_apart",
+    "test_each_partition_has_its_own_records",
 }
 ADMIN_FILE = FOLDER / "test_admin.py"
 

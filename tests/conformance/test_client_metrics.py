@@ -220,7 +220,7 @@ def test_librdkafka(brokers: Brokers) -> None:
 
 
 @pytest.mark.usefixtures("subscription")
-def test_clients_that_leave_are_forgotten(brokers: Brokers) -> None:
+def test_disconnected_clients_are_removed(brokers: Brokers) -> None:
     def instances() -> float:
         return sum(broker.metric("millstream_client_instances") for broker in brokers)
 

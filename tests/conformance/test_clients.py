@@ -145,7 +145,7 @@ def test_acks(client: Client, acks: str, new_topic: Callable[..., str]) -> None:
 
 
 @each_client
-def test_partitions_are_apart(client: Client, new_topic: Callable[..., str]) -> None:
+def test_each_partition_has_its_own_records(client: Client, new_topic: Callable[..., str]) -> None:
     topic = new_topic(partitions=3)
     for partition in range(3):
         client.produce(topic, partition, [Record(b"k", b"%d" % partition)], Settings())

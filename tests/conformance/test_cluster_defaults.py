@@ -115,7 +115,7 @@ def test_the_brokers_say_which_defaults_they_have(
         assert line.endswith(f"defaults for new topics: {expected} (number of brokers: 3)")
 
 
-def test_brokers_that_die_do_not_lower_what_is_asked_for(cluster: ProcessCluster) -> None:
+def test_dead_brokers_do_not_lower_the_number_of_replicas(cluster: ProcessCluster) -> None:
     cluster[3].kill()
     # A new client: a client whose controller is dead takes long to find another.
     bootstrap = f"{cluster[1].bootstrap},{cluster[2].bootstrap}"

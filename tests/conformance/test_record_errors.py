@@ -260,7 +260,7 @@ def _stored(task: Task) -> list[int]:
         ("idempotent", "future", 1),
     ],
 )
-def test_bad_records_are_told_from_the_others(
+def test_bad_records_are_distinguished_from_good_ones(
     writer: Writer, new_topic: Callable[[str], tuple[str, str]], mode: str, flaw: str, before: int
 ) -> None:
     task = Task(*new_topic(flaw), mode, flaw, before)

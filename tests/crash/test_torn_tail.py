@@ -101,7 +101,7 @@ def test_a_wrong_leader_epoch_in_the_tail_loses_nothing(
         pytest.param(b"noise" * 100, id="noise"),
     ],
 )
-def test_what_follows_the_last_batch_is_cut(
+def test_bytes_after_the_last_batch_are_truncated(
     stored: tuple[Path, list[Placed]], tmp_path: Path, rest: bytes
 ) -> None:
     template, placed = stored
@@ -196,7 +196,7 @@ def test_an_empty_new_segment_is_no_trouble(
 
 
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
-def test_retries_of_what_was_in_flight_are_recognised(tmp_path: Path, clean: bool) -> None:
+def test_retries_of_batches_in_flight_are_recognised(tmp_path: Path, clean: bool) -> None:
     """A producer may have five batches in flight and not know whether any was stored.
 
     The log knows the offset only of the last batch before a snapshot. It reports older batches as

@@ -35,7 +35,7 @@ def test_a_command_is_there(command: str) -> None:
     assert unknown_in(command) is None
 
 
-def test_what_is_not_there_is_found_out() -> None:
+def test_unknown_commands_and_options_are_found() -> None:
     assert len(commands()) > 20
     assert alternatives("dlq list/show --json") == ["dlq list --json", "dlq show --json"]
     assert unknown_in("topic creat orders") == "topic has no command 'creat'"

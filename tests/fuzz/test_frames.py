@@ -74,7 +74,7 @@ def prepare_topics(broker: BrokerProcess) -> list[bytes]:
         pytest.param(FRAMES_SOAK, id="long", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
     ],
 )
-def test_bad_frames_harm_nobody_else(tmp_path: Path, frames: int) -> None:
+def test_bad_frames_do_not_affect_other_clients(tmp_path: Path, frames: int) -> None:
     seed = choose_seed("FUZZ_SEED")
     with BrokerProcess(tmp_path, SETTINGS) as broker, closing(Witness(broker)) as witness:
         source = FrameSource(seed, prepare_topics(broker))

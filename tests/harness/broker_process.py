@@ -15,6 +15,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import psutil
 
@@ -43,6 +44,11 @@ def wait_until(condition: Callable[[], object], what: str, seconds_max: float = 
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds_max} s for {what}"
         time.sleep(0.01)
+
+
+def _is_measured() -> bool:
+    """Whether coverage measures child processes. A process that is killed writes no figures."""
+    return "COVERAGE_PROCESS_CONFIG" in os.environ
 
 
 class BrokerProcess(BrokerServer):
@@ -75,6 +81,16 @@ class BrokerProcess(BrokerServer):
             name: value for name, value in os.environ.items() if not name.startswith("MILLSTREAM")
         }
         return {**kept, "PYTHONFAULTHANDLER": "1"}
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None and _is_measured():
+            super().stop()
+        super().__exit__(kind, error, traceback)
 
     def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> int:
         """Stop the broker; fail unless it exits with code 0 in time."""

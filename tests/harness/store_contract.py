@@ -163,7 +163,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_watch_tells_the_past_and_what_follows(self) -> None:
+    def test_watch_yields_past_and_later_changes(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             one = await store.transact([], [Put("a/1", b"1"), Put("b/1", b"x")])
             two = await store.transact([], [Put("a/2", b"2"), Delete("a/1")])
@@ -209,7 +209,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_watch_of_forgotten_changes_is_refused(self) -> None:
+    def test_watch_of_compacted_changes_is_rejected(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             first = await store.transact([], [Put("a", b"1")])
             await self.compact(store)
@@ -284,7 +284,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_watches_reach_the_revision_of_what_changed_nothing(self) -> None:
+    def test_watches_reach_the_revision_of_an_empty_transaction(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             put = await store.transact([], [Put("a", b"1")])
             reached = asyncio.create_task(_reach(store, put.revision))

@@ -69,7 +69,7 @@ def test_expired_segments_go_whole(new_home: NewHome) -> None:
     assert not any(path.exists() for path in paths)
 
 
-def test_nothing_above_the_high_watermark_goes(new_home: NewHome) -> None:
+def test_nothing_above_the_high_watermark_is_removed(new_home: NewHome) -> None:
     log = new_home(TopicConfig(segment_bytes=1000, retention_ms=100)).open()
     for _ in range(20):
         append(log, make_batch(1, b"v" * 200))

@@ -97,7 +97,7 @@ def test_a_compacted_topic_has_both_rules(new_home: NewHome) -> None:
     assert _rejected(log, batch) == (ErrorCode.INVALID_TIMESTAMP, [0, 1])
 
 
-def test_a_topic_that_asks_nothing_of_records_leaves_them_opaque(new_home: NewHome) -> None:
+def test_records_stay_opaque_if_no_topic_setting_concerns_them(new_home: NewHome) -> None:
     log = new_home(TopicConfig()).open()
     append(log, _opaque())
     append(log, _opaque(-90_000 * _HOUR_MS))
@@ -123,7 +123,7 @@ def test_a_header_that_tells_a_later_time_is_corrected(
     assert log.find_by_timestamp(NOW_MS - 4) is None
 
 
-def test_a_header_that_tells_an_earlier_time_hides_nothing_where_records_are_checked(
+def test_records_are_checked_although_the_header_has_an_earlier_timestamp(
     new_home: NewHome,
 ) -> None:
     log = new_home(TopicConfig(cleanup_policy=_COMPACT)).open()

@@ -49,7 +49,7 @@ def check_refused(code: ErrorCode, image: ClusterImage, new: NewTopic) -> None:
     assert raised.value.message
 
 
-def test_a_created_topic_is_what_the_plan_says() -> None:
+def test_a_created_topic_matches_its_plan() -> None:
     image = cluster(1, 2)
     plan = create(image, NewTopic("a", [[2, 1], [1, 2]], {"segment.bytes": "100"}))
     assert plan.compares == [Compare("topics/a", 0)]

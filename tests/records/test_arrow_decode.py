@@ -356,7 +356,7 @@ def test_uncommitted_readers_see_all_but_markers(arrow_decode: ModuleType) -> No
     assert (decoder.next_offset, decoder.batches, decoder.hidden_count) == (8, 5, 0)
 
 
-def test_what_was_left_out_is_counted(arrow_decode: ModuleType) -> None:
+def test_hidden_records_are_counted(arrow_decode: ModuleType) -> None:
     history = History([Event(1, "write"), Event(1, "write"), Event(1, "abort")], 100)
     decoder = FetchDecoder(0, history.offset, Columns(headers=True))
     assert list(_decode_all(decoder, *history.fetch(0, 9)))
@@ -555,7 +555,7 @@ def test_records_need_no_pyarrow() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_plain_and_compiled_kernels_are_told_apart(
+def test_plain_and_compiled_kernels_are_distinguished(
     plain_arrow_decode: ModuleType, compiled_arrow_decode: ModuleType
 ) -> None:
     assert not plain_arrow_decode.is_compiled()

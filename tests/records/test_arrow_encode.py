@@ -185,7 +185,7 @@ def test_batches_are_byte_for_byte_those_of_the_builder(
 @pytest.mark.parametrize("codec", CompressionType)
 @settings(parent=_checks, max_examples=15)
 @given(rows=st.lists(_row, min_size=1, max_size=8))
-def test_others_read_what_is_written(
+def test_other_tools_read_the_output(
     arrow_encode: ModuleType, codec: CompressionType, rows: list[Row]
 ) -> None:
     encoder = RowEncoder(BatchProducer(), 1, codec)
@@ -345,7 +345,7 @@ def test_inconsistent_columns_are_rejected(arrow_encode: ModuleType) -> None:
         )
 
 
-def test_plain_and_compiled_kernels_are_told_apart(
+def test_plain_and_compiled_kernels_are_distinguished(
     plain_arrow_encode: ModuleType, compiled_arrow_encode: ModuleType
 ) -> None:
     assert not plain_arrow_encode.is_compiled()

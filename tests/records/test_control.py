@@ -55,7 +55,7 @@ def control(key: bytes | None, value: bytes | None) -> bytearray:
     return build_batch([record], producer_id=1, producer_epoch=0, is_control=True)
 
 
-def test_newer_versions_are_read_by_what_they_share() -> None:
+def test_the_known_fields_of_newer_versions_are_read() -> None:
     batch = control(struct.pack(">hh", 1, 1) + b"more", struct.pack(">hi", 1, 4) + b"more")
     assert read_marker(batch, read_header(batch)) == EndMarker(True, 4)
 

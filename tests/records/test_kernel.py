@@ -14,7 +14,7 @@ _INT64 = st.integers(_INT64_MIN, _INT64_MAX)
 _both = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 
 
-def test_plain_and_compiled_kernels_are_told_apart(
+def test_plain_and_compiled_kernels_are_distinguished(
     plain_kernel: ModuleType, compiled_kernel: ModuleType
 ) -> None:
     assert not plain_kernel.is_compiled()

@@ -427,7 +427,7 @@ def test_a_repeated_marker_is_acknowledged_and_not_appended(
         (HALF, TopicConfig(min_insync_replicas=2), ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
-def test_a_marker_needs_what_an_append_with_all_acks_needs(
+def test_a_marker_has_the_conditions_of_an_append_with_acks_all(
     directory: LogDirectory, host: Host, state: PartitionRecord, config: TopicConfig, code: int
 ) -> None:
     partition = make(directory, host, state, config)

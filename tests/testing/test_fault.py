@@ -43,7 +43,7 @@ def test_the_next_produces_fail(
     assert values(connect, millstream_topic) == [b"3"]
 
 
-def test_an_unacknowledged_produce_that_fails_costs_the_connection(
+def test_an_unacknowledged_produce_that_fails_closes_the_connection(
     millstream_broker: LocalBroker, millstream_topic: str, connect: Connect
 ) -> None:
     client = connect()

@@ -144,7 +144,9 @@ def test_a_wrong_setting(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*'num.partitions' is not KEY=VALUE*"])
 
 
-def test_a_session_that_does_not_use_it_pays_nothing(pytester: pytest.Pytester) -> None:
+def test_a_session_without_the_fixtures_does_not_import_the_broker(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile(
         """
         import sys

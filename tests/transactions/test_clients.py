@@ -82,9 +82,7 @@ def read_all(broker: BrokerProcess, topic: str, isolation: str) -> list[bytes]:
     return sorted(values)
 
 
-def test_librdkafka_reads_what_was_committed(
-    broker: BrokerProcess, topics: tuple[str, str]
-) -> None:
+def test_librdkafka_reads_committed_records(broker: BrokerProcess, topics: tuple[str, str]) -> None:
     producer = transactional(broker, topics[1])
     for number in range(10):
         producer.begin_transaction()

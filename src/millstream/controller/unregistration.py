@@ -1,4 +1,4 @@
-"""Unregisters brokers: removes what the metadata have of a broker.
+"""Unregisters brokers: removes every key of a broker from the metadata.
 
 A broker is registered while its process is alive and reaches the metadata store. So there are two
 cases:

@@ -93,7 +93,7 @@ class Disk(Protocol):
     def sync_dir(self, path: Path) -> None: ...
 
     def boot_id(self) -> str:
-        """Return a text that differs after the machine lost what was not synced; empty if the
+        """Return an id that changes when the machine may have lost unsynced data; empty if the
         system does not tell."""
         ...
 

@@ -54,7 +54,7 @@ class Group(Protocol):
 
     @property
     def protocol_type(self) -> str | None:
-        """The protocol type; None for a group that only ever had offsets committed."""
+        """The protocol type; None for a group with offsets that never had members."""
         ...
 
     @property
@@ -170,5 +170,5 @@ class Group(Protocol):
         ...
 
     def fail_waiting(self, code: ErrorCode) -> Effects:
-        """Fail every request that waits with `code`, because the group moves to another broker."""
+        """Fail every waiting request with `code`, because the group moves to another broker."""
         ...

@@ -51,7 +51,7 @@ class KnownOffsets(NamedTuple):
 
 
 class LogSource(NamedTuple):
-    """Where a log lies, and what is known of its content."""
+    """The folder of a log, and the offsets that are known before recovery."""
 
     files: FileCache
     directory: Path

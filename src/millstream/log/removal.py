@@ -111,7 +111,7 @@ def advance_start(log: PartitionLog, offset: int) -> None:
 
 
 def expire(log: PartitionLog, now_ms: int, high_watermark: int) -> list[Path]:
-    """Remove the segments that retention or `advance_start` has ended.
+    """Remove the segments that have expired, and those below the log start offset.
 
     Returns their files, renamed to `.deleted`, for removal after `file.delete.delay.ms`.
     """

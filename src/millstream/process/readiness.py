@@ -1,4 +1,4 @@
-"""Checks whether a server is up, and waiting for it."""
+"""Checks whether a server is up, and waits for it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ if not is_compiled():
 
 
 def _varint_size(value: int) -> int:
-    raw = value  # Unsigned in C, which may not shift what is negative to the left.
+    raw = value  # Unsigned in C, where a left shift of a negative number is undefined.
     raw = (raw << 1) ^ (value >> 63)
     size = 1
     while raw > 0x7F:
@@ -338,7 +338,7 @@ class OpenBatch:
                 self.size += size
 
     def _put_varint(self, value: int) -> None:
-        raw = value  # Unsigned in C, which may not shift what is negative to the left.
+        raw = value  # Unsigned in C, where a left shift of a negative number is undefined.
         raw = (raw << 1) ^ (value >> 63)
         while raw > 0x7F:
             self._data[self.size] = (raw & 0x7F) | 0x80

@@ -231,7 +231,7 @@ def _skip_headers(data: bytes, position: int, end: int, count: int) -> None:
 
 
 def _put_varint(target: bytearray, value: int) -> None:
-    raw = value  # Unsigned in C, which may not shift what is negative to the left.
+    raw = value  # Unsigned in C, where a left shift of a negative number is undefined.
     raw = (raw << 1) ^ (value >> 63)
     while raw > 0x7F:
         target.append((raw & 0x7F) | 0x80)

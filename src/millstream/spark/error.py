@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from contextlib import ContextDecorator
 from types import TracebackType
-from typing import Final
 
 from millstream.protocol.error import ConnectionLost as ConnectionLost
 from millstream.protocol.error import ProtocolError as ProtocolError
 from millstream.protocol.error import SettingError as SettingError
 from millstream.protocol.error import Unavailable as Unavailable
 
-_logger: Final = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class OptionError(SettingError):

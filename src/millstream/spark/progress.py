@@ -19,7 +19,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
@@ -39,7 +38,7 @@ from millstream.spark.source.group_progress import GroupProgress
 from millstream.spark.source.offset_position import offsets_from_json
 from millstream.spark.source.source_options import TopicSelection, stream_options
 
-_logger: Final = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class ProgressListener(StreamingQueryListener):

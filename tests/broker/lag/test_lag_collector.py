@@ -70,7 +70,7 @@ def test_at_the_end_of_a_compacted_topic(world: World) -> None:
     run(world, body)
 
 
-def test_open_transactions_hold_back_and_markers_are_nothing_to_read(world: World) -> None:
+def test_lag_ends_at_open_transactions_and_does_not_count_markers(world: World) -> None:
     async def body(world: World) -> None:
         world.produce("t", count=10)
         world.produce("t", is_transactional=True, producer=(7, 0, 0))
@@ -124,7 +124,7 @@ def test_headroom_by_size_from_the_recent_rate(world: World) -> None:
     run(world, body)
 
 
-def test_what_is_deleted_already(world: World) -> None:
+def test_lag_excludes_deleted_records(world: World) -> None:
     async def body(world: World) -> None:
         world.produce("t", count=10)
         await world.commit("g", ("t", 0, 4))
@@ -223,7 +223,9 @@ def test_logs_are_not_loaded_to_stay(tmp_path: Path) -> None:
     run(world, body)
 
 
-def test_damage_costs_a_row_not_the_round(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_fails_one_row_and_not_the_round(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     async def body(world: World) -> None:
         world.produce("t", count=10)
         world.produce("u", count=10)
@@ -267,7 +269,7 @@ def test_past_the_budget_groups_are_added_up(tmp_path: Path) -> None:
     run(world, body)
 
 
-def test_groups_that_nobody_uses_are_not_counted(world: World) -> None:
+def test_unused_groups_are_not_counted(world: World) -> None:
     async def body(world: World) -> None:
         world.shards.of("blank").groups["blank"] = world.shards.of("blank").new_classic("blank")
         assert (await world.lag.collect()).groups == []

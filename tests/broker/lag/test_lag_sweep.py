@@ -205,7 +205,7 @@ def test_a_commit_while_the_leader_is_silent(world: RemoteWorld) -> None:
 
 
 @pytest.mark.parametrize("leader", [NO_LEADER, 1])
-def test_a_partition_that_nobody_leads_has_a_row(tmp_path: Path, leader: int) -> None:
+def test_a_partition_without_a_leader_has_a_row(tmp_path: Path, leader: int) -> None:
     """Broker 1 is this broker, which does not lead the partition yet."""
 
     async def body(world: RemoteWorld) -> None:

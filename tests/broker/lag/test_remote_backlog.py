@@ -200,7 +200,7 @@ def test_a_leader_describes_what_it_leads(tmp_path: Path) -> None:
             assert ApiKey.DESCRIBE_BACKLOG >= PRIVATE_FROM
 
 
-def test_too_many_positions_cost_the_connection(
+def test_too_many_positions_close_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(describe_backlog, "POSITIONS_MAX", 2)
@@ -210,7 +210,7 @@ def test_too_many_positions_cost_the_connection(
             describe(client, (ID, 0, 0), (ID, 1, 0), (ID, 2, 0))
 
 
-def test_rates_are_kept_for_others(tmp_path: Path) -> None:
+def test_rates_are_sampled_for_other_brokers(tmp_path: Path) -> None:
     """A broker that serves no metrics samples the rates for other brokers."""
 
     async def body(world: World) -> None:

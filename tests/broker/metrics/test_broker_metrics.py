@@ -139,7 +139,7 @@ def test_connections() -> None:
     assert value(samples, "millstream_request_in_flight_bytes") == 4096
 
 
-def test_counts_kept_by_others() -> None:
+def test_counters_are_read_from_other_objects() -> None:
     class Cleaner:
         runs = 0
         bytes_read = 0

@@ -37,7 +37,7 @@ def test_a_steady_rate_is_found_at_the_second_look(log: PartitionLog) -> None:
     assert rates.hottest(5) == [(log.topic_partition, pytest.approx(added / 10))]
 
 
-def test_it_fades_when_nothing_comes(log: PartitionLog) -> None:
+def test_the_rate_decays_without_appends(log: PartitionLog) -> None:
     rates = GrowthRates()
     add(log, 100)
     rates.sample(log, 0.0)
@@ -62,7 +62,7 @@ def test_deleted_segments_are_not_negative_growth(log: PartitionLog) -> None:
     assert 0 < rates.bytes_per_second(log.topic_partition) < added / 10
 
 
-def test_partitions_that_are_gone_are_forgotten(log: PartitionLog) -> None:
+def test_removed_partitions_are_no_longer_tracked(log: PartitionLog) -> None:
     rates = GrowthRates()
     for now in range(3):
         add(log, 500)
@@ -73,7 +73,7 @@ def test_partitions_that_are_gone_are_forgotten(log: PartitionLog) -> None:
     assert rates.hottest(5) == []
 
 
-def test_idle_logs_are_forgotten(tmp_path: Path) -> None:
+def test_idle_logs_are_no_longer_tracked(tmp_path: Path) -> None:
     home = LogHome(tmp_path)
     log = home.open()
     rates = GrowthRates()

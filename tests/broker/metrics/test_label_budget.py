@@ -41,7 +41,7 @@ def test_rows_are_given_all_or_none() -> None:
     assert budget.reserve("c", 5)
 
 
-def test_a_budget_of_nothing() -> None:
+def test_a_budget_of_zero() -> None:
     budget = LabelBudget(0)
     assert not budget.reserve("a")
     assert budget.reserve("a", 0)

@@ -85,7 +85,7 @@ def test_a_group_falls_behind_and_catches_up(broker: BrokerProcess) -> None:
     assert value(broker, f"{PREFIX}headroom_seconds", **here) == float("inf")
 
 
-def test_the_label_budget_holds_and_says_so(broker: BrokerProcess) -> None:
+def test_the_label_budget_holds_and_is_reported(broker: BrokerProcess) -> None:
     commit(broker, "g", 10, 0)
     wait_until(lambda: value(broker, f"{PREFIX}members", group="g") == 0, "the first group")
     commit(broker, "second", 9, 0)

@@ -18,7 +18,7 @@ def summary_of(brokers: ReplicaSet, node_id: int) -> ReplicationSummary:
     return ReplicationSummary(node_id, node.catalog, node.replicas, SystemClock())
 
 
-def test_what_a_leader_says_of_its_followers(tmp_path: Path) -> None:
+def test_a_leader_reports_its_followers(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2, 3], min_insync_replicas=2)
@@ -80,7 +80,7 @@ def test_replicas_that_are_added_are_not_missed(tmp_path: Path) -> None:
     run(scenario())
 
 
-def test_what_only_the_controller_says(tmp_path: Path) -> None:
+def test_only_the_controller_reports_the_cluster(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with ReplicaSet(tmp_path) as brokers:
             await brokers.create("t", [1, 2])

@@ -61,13 +61,15 @@ def test_the_first_push_after_asking_and_the_last_one_come_at_any_time() -> None
 
 
 @pytest.mark.parametrize(("interval_ms", "expected"), [(100, 70.0), (60_000, 190.0)])
-def test_it_is_kept_for_three_intervals_or_a_minute(interval_ms: int, expected: float) -> None:
+def test_an_instance_expires_after_three_intervals_or_a_minute(
+    interval_ms: int, expected: float
+) -> None:
     client = instance(interval_ms)
     client.touch(10.0, OTHER_CLIENT)
     assert (client.expires_at, client.client) == (expected, OTHER_CLIENT)
 
 
-def test_the_one_that_was_used_longest_ago_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_instance_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "INSTANCES_MAX", 2)
     instances = ClientInstances()
     assert instances.put(b"a", instance()) is None
@@ -79,7 +81,7 @@ def test_the_one_that_was_used_longest_ago_is_evicted(monkeypatch: pytest.Monkey
     assert len(instances) == 2
 
 
-def test_it_leaves_with_its_own_connection_only() -> None:
+def test_an_instance_is_removed_by_its_own_connection_only() -> None:
     instances = ClientInstances()
     instances.put(b"a", instance())
     assert not instances.remove(b"a", OTHER_CLIENT)
@@ -87,7 +89,7 @@ def test_it_leaves_with_its_own_connection_only() -> None:
     assert not instances.remove(b"a", CLIENT)
 
 
-def test_silent_ones_expire() -> None:
+def test_silent_instances_expire() -> None:
     instances = ClientInstances()
     for name, now in ((b"a", 0.0), (b"b", 5.0)):
         client = instance(100)

@@ -87,7 +87,7 @@ def metrics(draw: st.DrawFn) -> tuple[Any, list[Metric]]:
 
 @given(st.lists(metrics(), max_size=3))
 @settings(max_examples=200, deadline=None)
-def test_what_is_written_is_read(resources: list[tuple[Any, list[Metric]]]) -> None:
+def test_metrics_survive_the_round_trip(resources: list[tuple[Any, list[Metric]]]) -> None:
     data = otlp.make("MetricsData", resource_metrics=[each for each, _ in resources])
     found = list(read_metrics(data.SerializeToString()))
     assert found == [metric for _, expected in resources for metric in expected]
@@ -172,7 +172,7 @@ def test_a_resource_may_follow_what_it_describes() -> None:
     assert metric.points == [Point(1, {"client_rack": "r"})]
 
 
-def test_what_is_not_a_number_is_skipped() -> None:
+def test_points_that_are_not_numbers_are_skipped() -> None:
     silent = otlp.make("NumberDataPoint", as_int=1, flags=1)
     empty = otlp.make("NumberDataPoint")
     histogram = otlp.make("Metric", name="h", histogram=otlp.make("Histogram"))

@@ -98,7 +98,7 @@ def test_a_client_fits_into_the_budget_or_is_not_shown() -> None:
     assert series.folded == 0
 
 
-def test_a_client_that_grows_out_of_the_budget_keeps_what_it_has() -> None:
+def test_a_client_beyond_the_budget_keeps_its_series() -> None:
     series = ClientSeries(2)
     push(series, "a", gauge("x", 1), gauge("y", 1))
     push(series, "a", gauge("x", 2), gauge("z", 2), gauge("y", 2))
@@ -114,7 +114,7 @@ def test_one_client_can_not_take_the_whole_budget(monkeypatch: pytest.MonkeyPatc
     assert series.dropped["client_budget"] == 1
 
 
-def test_what_no_label_can_hold_is_dropped() -> None:
+def test_characters_that_labels_cannot_hold_are_dropped() -> None:
     series = ClientSeries(100)
     push(
         series,

@@ -88,13 +88,15 @@ def test_a_pattern_that_takes_too_long_matches_nothing() -> None:
         ("s", {"match": "client_id=(?!a)b"}, ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_what_may_not_be_set(name: str, configs: dict[str, str], code: ErrorCode) -> None:
+def test_invalid_subscriptions_are_rejected(
+    name: str, configs: dict[str, str], code: ErrorCode
+) -> None:
     with pytest.raises(BrokerError) as raised:
         parse_subscription(name, Map(configs))
     assert raised.value.code is code
 
 
-def test_no_subscription_wants_nothing_every_five_minutes() -> None:
+def test_without_a_subscription_the_plan_is_empty() -> None:
     plan = push_plan([], CLIENT, ID_A)
     assert (plan.metrics, plan.interval_ms) == ((), 300_000)
 
@@ -109,7 +111,7 @@ def test_subscriptions_are_added_up() -> None:
     assert push_plan([one, everything], CLIENT, ID_A)[:2] == (("*",), 5000)
 
 
-def test_the_id_is_the_same_everywhere_and_differs_with_what_it_stands_for() -> None:
+def test_the_id_is_the_same_on_every_broker_and_differs_by_plan() -> None:
     one = parse_subscription("1", Map({"metrics": "a,b"}))
     swapped = parse_subscription("1", Map({"metrics": "b,a"}))
     often = parse_subscription("1", Map({"metrics": "a,b", "interval.ms": "1000"}))

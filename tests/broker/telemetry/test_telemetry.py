@@ -102,7 +102,7 @@ def shown(home: Home) -> dict[str, list[float]]:
     }
 
 
-def test_a_client_without_subscriptions_is_told_to_ask_in_five_minutes() -> None:
+def test_a_client_without_subscriptions_asks_again_after_five_minutes() -> None:
     home = Home(match="client_id=nobody", metrics="*")
     client = home.connect()
     wanted = client.get().plan
@@ -193,7 +193,7 @@ def test_pushes_that_are_rejected() -> None:
     "codec",
     [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD],
 )
-def test_what_decompresses_to_too_much_is_rejected(codec: CompressionType) -> None:
+def test_a_payload_that_decompresses_to_too_much_is_rejected(codec: CompressionType) -> None:
     async def main() -> None:
         home = Home()
         client = home.connect()

@@ -71,7 +71,9 @@ def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wait_for_an_ending_transaction_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
 
     async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
@@ -101,7 +103,7 @@ def test_it_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         (False, partition_with(leader_epoch=1), ErrorCode.COORDINATOR_NOT_AVAILABLE),
     ],
 )
-def test_what_was_admitted_may_have_ended_by_the_time_of_the_append(
+def test_an_admitted_transaction_may_end_before_the_append(
     tmp_path: Path, adds: bool, then: Any, code: ErrorCode | None
 ) -> None:
     async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:

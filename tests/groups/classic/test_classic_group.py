@@ -288,7 +288,7 @@ def test_a_static_member_that_restarts_in_time_keeps_its_assignment() -> None:
     assert restored.roster.leader_id == ids["a"]
 
 
-def test_an_old_static_leader_that_restarts_is_not_told_that_it_leads() -> None:
+def test_an_old_static_leader_that_restarts_is_not_named_as_leader() -> None:
     world = World()
     ids = stable_static(world, "a", "b")
     back = world.responses[world.join(instance_id="a", version=8)]

@@ -249,7 +249,7 @@ def test_joining_again_under_the_same_id_keeps_the_assignment() -> None:
     assert len(world.log) == written
 
 
-def test_joining_again_means_that_nothing_is_owned() -> None:
+def test_a_rejoining_member_owns_no_partition() -> None:
     world = World()
     world.join("m1")
     world.join("m2")

@@ -139,7 +139,7 @@ def test_an_empty_batch_is_dropped_unless_something_depends_on_it() -> None:
     assert kept.max_timestamp == read_header(batches[1]).max_timestamp
 
 
-def test_the_last_batch_of_a_round_survives_empty_and_stays_so() -> None:
+def test_the_last_batch_of_a_cleaning_stays_as_an_empty_batch() -> None:
     batches = [make_batch([(None, b"1"), (None, b"2")], 0)]
     rules = make_rules(round_end_offset=2)
     left = compact_all(batches, rules)
@@ -159,7 +159,7 @@ def test_records_without_a_key_are_dropped_and_counted() -> None:
 
 
 @pytest.mark.parametrize("codec", list(CompressionType))
-def test_a_deletion_gets_a_horizon_and_goes_when_it_has_passed(codec: CompressionType) -> None:
+def test_a_tombstone_gets_a_delete_horizon_and_is_removed_after_it(codec: CompressionType) -> None:
     batches = [make_batch([(b"a", b"1"), (b"a", None), (b"b", b"2")], 0, codec=codec)]
     first = compact_all(batches, make_rules())
     header = read_header(first[0])
@@ -215,14 +215,14 @@ def make_marker(offset: int, *, commit: bool, producer_id: int = 3) -> bytearray
     return marker
 
 
-def test_a_marker_stays_as_it_is_while_there_is_data_of_its_transaction() -> None:
+def test_a_marker_is_unchanged_while_the_log_has_data_of_its_transaction() -> None:
     batches = [transactional([(b"a", b"1")], 0), make_marker(1, commit=True)]
     left = compact_all(batches, make_rules())
     assert left == [bytes(one) for one in batches]
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_marker_without_data_gets_a_horizon_and_goes_when_it_has_passed(commit: bool) -> None:
+def test_a_marker_without_data_gets_a_delete_horizon_and_is_removed_after_it(commit: bool) -> None:
     batches = [make_marker(1, commit=commit), make_batch([(b"a", b"1")], 2)]
     marker, data = compact_all(batches, make_rules())
     header = read_header(marker)
@@ -286,7 +286,7 @@ def test_an_aborted_batch_goes_although_the_map_ends_before_it() -> None:
     assert bytes(left[1] or b"") == bytes(batches[1])
 
 
-def test_transactions_of_other_producers_are_told_apart() -> None:
+def test_transactions_of_different_producers_are_distinguished() -> None:
     batches = [
         transactional([(b"a", b"1")], 0, producer_id=3),
         transactional([(b"b", b"2")], 1, producer_id=4),
@@ -298,7 +298,7 @@ def test_transactions_of_other_producers_are_told_apart() -> None:
     assert left == [bytes(batches[number]) for number in (0, 2, 3, 4)]
 
 
-def test_indexing_stops_at_a_full_map_and_the_rest_stays_as_it_is() -> None:
+def test_indexing_stops_at_a_full_map_and_the_rest_is_unchanged() -> None:
     batches = [
         make_batch([(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"c", b"4"), (b"a", b"5")], 0),
         make_batch([(b"a", b"6"), (None, b"7")], 5),

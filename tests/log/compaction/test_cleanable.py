@@ -54,9 +54,7 @@ def find(log: StubLog, first_dirty: int = 0, limit: int = 35) -> Candidate | Non
 @pytest.mark.parametrize(
     ("checkpoint", "expected"), [(None, 5), (3, 5), (5, 5), (20, 20), (35, 35), (36, 5)]
 )
-def test_a_checkpoint_outside_the_log_counts_for_nothing(
-    checkpoint: int | None, expected: int
-) -> None:
+def test_a_checkpoint_outside_the_log_is_ignored(checkpoint: int | None, expected: int) -> None:
     log: Any = StubLog(log_start_offset=5)
     assert first_dirty_offset(log, checkpoint) == expected
 
@@ -76,7 +74,7 @@ def test_the_end_is_the_segment_boundary_below_the_limit(limit: int, end: int | 
     assert (found.end_offset if found else None) == end
 
 
-def test_the_limit_is_what_is_both_committed_and_on_disk() -> None:
+def test_the_limit_is_committed_and_on_disk() -> None:
     log: Any = StubLog(recovery_point=20)
     assert limit_offset(log, 30) == 20
     assert limit_offset(log, 10) == 10

@@ -123,7 +123,7 @@ def test_a_group_becomes_one_segment_with_its_indexes(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_a_segment_that_loses_nothing_is_not_worth_a_swap(tmp_path: Path) -> None:
+def test_a_segment_that_loses_no_record_is_not_replaced(tmp_path: Path) -> None:
     cleaning = make_cleaning(write_segments(tmp_path, [[[(b"a", b"1")], [(b"b", b"2")]]]))
     cleaning.build_map()
     assert not cleaning.rewrite(cleaning.groups()[0]).is_changed

@@ -89,7 +89,7 @@ def _expected(values: list[tuple[int, bytes | None]], ends: int) -> list[tuple[i
     return [(o, v) for o, v in values if o >= ends or _keep(o - o % 2)]
 
 
-def test_replaced_segments_hold_what_is_left(home: LogHome) -> None:
+def test_replaced_segments_hold_the_remaining_records(home: LogHome) -> None:
     log = _fill(home)
     before = read_values(log)
     bases = [segment.base_offset for segment in log.segments]

@@ -53,7 +53,7 @@ except DirectoryInUseError as error:
     assert subprocess.run(run, check=False).returncode == 0
 
 
-def test_the_folder_knows_whose_it_is(tmp_path: Path) -> None:
+def test_the_folder_has_the_ids_of_its_cluster_and_broker(tmp_path: Path) -> None:
     directory = _open(tmp_path)
     directory.identify("cluster", 1)
     identity = directory.meta["directory.id"]

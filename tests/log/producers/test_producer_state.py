@@ -94,7 +94,9 @@ def test_idle_producers_expire() -> None:
         st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(1, 5)), min_size=0, max_size=30
     )
 )
-def test_a_snapshot_keeps_the_last_batch_of_each(appends: list[tuple[int, int, int]]) -> None:
+def test_a_snapshot_keeps_the_last_batch_of_each_producer(
+    appends: list[tuple[int, int, int]],
+) -> None:
     state = ProducerState()
     offset = 0
     for producer_id, epoch, count in appends:
@@ -137,7 +139,7 @@ def _marker(producer_id: int, marker: EndMarker) -> BatchHeader:
         st.tuples(st.integers(0, 4), st.sampled_from([None, True, False])), min_size=0, max_size=30
     )
 )
-def test_a_snapshot_keeps_what_is_open(steps: list[tuple[int, bool | None]]) -> None:
+def test_a_snapshot_keeps_open_transactions(steps: list[tuple[int, bool | None]]) -> None:
     state = ProducerState()
     for offset, (producer_id, is_commit) in enumerate(steps):
         if is_commit is None:

@@ -321,7 +321,7 @@ def test_the_first_batch_of_a_second_version_transaction_is_number_zero(home: Lo
     check(0, epoch=2)
 
 
-def test_what_a_coordinator_writes_for_a_producer_needs_no_sequence(home: LogHome) -> None:
+def test_batches_of_a_coordinator_need_no_sequence(home: LogHome) -> None:
     log = home.open()
     for offset in range(3):
         assert send(log, 1, -1).base_offset == offset

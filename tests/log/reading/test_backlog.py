@@ -131,7 +131,7 @@ def test_time_counts_from_the_newest_record_of_the_segment(tmp_path: Path) -> No
         assert log.log_start_offset == second
 
 
-def test_size_counts_what_comes_after_the_segment(tmp_path: Path) -> None:
+def test_size_counts_the_later_segments(tmp_path: Path) -> None:
     config = dataclasses.replace(SMALL, retention_ms=-1, retention_bytes=10_000)
     log = LogHome(tmp_path, config).open()
     fill(log, 50)

@@ -1,4 +1,4 @@
 """The broker's settings: sections, sources, layers, and changes at run time.
 
-Owns names, validation and precedence. What a setting does belongs to the part of the broker that
-the setting configures."""
+Owns names, validation and precedence. The effect of a setting belongs to the part of the broker
+that the setting configures."""

@@ -9,7 +9,7 @@ Every committed partition that exists has a row. If its leader cannot be queried
 the row is not current (`is_current`) and holds the last known values: records as of the last
 response, seconds and headroom adjusted for the time since. A value that was never known is None.
 
-`LagMemory` is what a sweep leaves to the next one. It spares leaders the search for a record that
+`LagMemory` keeps values from one sweep to the next. It spares leaders the search for a record that
 was found before, and holds the last values of leaders that no longer respond.
 """
 
@@ -68,7 +68,7 @@ class _LastResponse(NamedTuple):
 
 @dataclass(slots=True)
 class LagMemory:
-    """What a sweep leaves to the next: first unread records, and last known values."""
+    """Values kept from one sweep to the next: first unread records, and last known values."""
 
     #: Of positions that were not read to the end.
     responses: dict[Position, _LastResponse] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from millstream.broker.telemetry.subscription import PushPlan
 from millstream.model.error import ErrorCode
 
 INSTANCES_MAX: Final = 16_384
-#: Silence after which a client is forgotten, if three push intervals are not longer.
+#: A client expires after this time without a request, or after three push intervals if longer.
 EXPIRY_S_MIN: Final = 60.0
 _EXPIRY_INTERVALS: Final = 3
 _ASK_AGAIN: Final = (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)

@@ -105,7 +105,7 @@ class FetcherContext:
     broker_epoch: int = -1
 
 
-class _Call(NamedTuple):
+class _PendingFetch(NamedTuple):
     """A request in progress."""
 
     number: int
@@ -255,7 +255,7 @@ class ReplicaFetcher:
             options.timeout_ms / 1000,
         )
         peer.on_progress = self._wake
-        calls: deque[_Call] = deque()
+        calls: deque[_PendingFetch] = deque()
         while True:
             self._session.wake_delayed(self._context.clock.monotonic())
             if not calls or self._may_send_another(len(calls)):
@@ -271,17 +271,17 @@ class ReplicaFetcher:
         session = self._session
         return session.has_news and session.is_open and under_way < _REQUESTS_MAX
 
-    def _send(self, peer: Peer) -> _Call:
+    def _send(self, peer: Peer) -> _PendingFetch:
         context, options = self._context, self._context.options
         request = self._session.request(context.broker_id, context.broker_epoch)
         timeout_s = (options.limits.wait_ms_max + options.timeout_ms) / 1000
-        return _Call(
+        return _PendingFetch(
             self._session.requests,
             peer.send(request, FETCH_VERSION, FetchResponse),
             context.clock.monotonic() + timeout_s,
         )
 
-    async def _wait(self, call: _Call) -> None:
+    async def _wait(self, call: _PendingFetch) -> None:
         """Wait for the response, or for more to request. Raises PeerError at the deadline."""
         now = self._context.clock.monotonic()
         if now >= call.deadline:

@@ -15,7 +15,7 @@ from millstream.model.sentinel import INT32_MAX
 _SHARE: Final = 2.5
 #: Producers below this share of `rate_min` count as idle.
 _IDLE_PART: Final = 1 / 64
-#: A piece is what the rate allows in this time, up to a largest size.
+#: The size of a piece: the bytes that the rate allows in this time, up to a maximum.
 _PIECE_S: Final = 1 / 64
 _PIECE_BYTES_MAX: Final = 1024 * 1024
 #: Time over which the producers' rate is measured.

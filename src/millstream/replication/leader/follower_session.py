@@ -237,7 +237,7 @@ class FollowerSession:
         self._wake_reply()
 
     def respond_now(self) -> None:
-        """Respond to the waiting request, if there is one, with what has collected."""
+        """Respond to the waiting request, if there is one, with the records that are ready."""
         if self._reply is not None:
             self._reply.run(self._respond_final)
 

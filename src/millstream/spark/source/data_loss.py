@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from millstream.spark.error import DataLoss
 
-_logger: Final = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 class DataLossPolicy:

@@ -17,7 +17,7 @@ from millstream.protocol.connection_setting import ConnectionSettings
 from millstream.spark.error import ProtocolError
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
-_logger: Final = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 #: The last version that names topics.
 _BY_NAME_VERSION: Final = 9
 #: Progress commits must not delay the query for longer.
