@@ -23,10 +23,10 @@ def handle(
     image = context.services.catalog.image
     response = ListPartitionReassignmentsResponse()
     if request.topics is None:
-        rows = [_under_way(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+        rows = [_in_progress(topic, range(len(topic.partitions))) for topic in image.topics.values()]
     else:
         rows = [
-            _under_way(found, frozenset(topic.partition_indexes))
+            _in_progress(found, frozenset(topic.partition_indexes))
             for topic in request.topics
             if (found := image.topic(topic.name)) is not None
         ]
@@ -42,7 +42,7 @@ API: Final = ApiEntry(
 )
 
 
-def _under_way(topic: TopicRecord, numbers: Container[int]) -> _Topic:
+def _in_progress(topic: TopicRecord, numbers: Container[int]) -> _Topic:
     return _Topic(
         name=topic.name,
         partitions=[
