@@ -6,68 +6,22 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from harness.broker_process import wait_until
+from deploy.dashboard_query import FILES, WORKERS, queries, wait_for_results
 from harness.deploy_tool import REPOSITORY
 from harness.lag_scrape import Readers
 from harness.process_cluster import ProcessCluster
 from harness.prometheus_process import PrometheusProcess
 from harness.raw_transaction import GROUP
 
-FOLDER = REPOSITORY / "deploy" / "grafana"
-DESCRIPTION = tomllib.loads((FOLDER / "dashboards.toml").read_text())
-FILES = sorted(FOLDER.glob("*.json"))
-WORKERS = "workers"
 _METRIC = re.compile(r"\b(?:millstream|process)_\w+")
 
 each_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-
-
-class Query(NamedTuple):
-    """A query of a dashboard, with values for the variables."""
-
-    dashboard: str
-    panel: str
-    text: str
-    is_after_event: bool
-
-
-def queries() -> list[Query]:
-    return [
-        Query(
-            file.stem,
-            panel["title"],
-            _filled_in(target["expr"]),
-            (file.stem, panel["title"]) in _after_event(),
-        )
-        for file in FILES
-        for panel in json.loads(file.read_text())["panels"]
-        for target in panel.get("targets", [])
-    ]
-
-
-def _filled_in(expression: str) -> str:
-    # The scrape interval of the test is a second.
-    text = expression.replace("$__rate_interval", "30s")
-    for name in DESCRIPTION["variable"]:
-        text = text.replace(f'"${name}"', '".*"')
-    return text
-
-
-def _after_event() -> set[tuple[str, str]]:
-    return {
-        (dashboard["file"], panel["title"])
-        for dashboard in DESCRIPTION["dashboard"]
-        for row in dashboard["row"]
-        for panel in row["panels"]
-        if panel.get("after_event", False)
-    }
 
 
 def test_the_files_are_up_to_date() -> None:
@@ -142,17 +96,7 @@ def test_every_query_has_a_result(scraped: Scraped) -> None:
     """Queries on events that a healthy cluster does not have may return no series."""
     asked = [query for query in queries() if query.dashboard != WORKERS]
     assert len(asked) > 80
-    missing: list[Query] = []
-
-    def all_have_results() -> bool:
-        missing[:] = [query for query in asked if not scraped.prometheus.query(query.text)]
-        return all(query.is_after_event for query in missing)
-
-    try:
-        wait_until(all_have_results, "a result of every query")
-    except AssertionError as error:
-        error.add_note("without a result: " + "\n".join(str(each) for each in missing))
-        raise
+    wait_for_results(scraped.prometheus, asked)
     unknown = {
         name
         for query in asked
