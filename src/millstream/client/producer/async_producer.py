@@ -90,7 +90,7 @@ class AsyncProducer:
         if self._needs_prepare:
             count = await self._count(topic) if self._core.needs_count(partition) else None
             record = (target, value, key, headers, partition, count)
-            if self._core.loading and not self._core.is_loaded(target):
+            if self._core.must_load(target):
                 call = self._loop.run_in_executor(None, self._core.prepare, *record)
                 value, key, headers, partition = await asyncio.shield(call)
             else:

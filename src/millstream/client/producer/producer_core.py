@@ -17,7 +17,7 @@ from millstream.client.producer.partitioner import PartitionCounts, checked_part
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.schedule import Headers, listed
-from millstream.client.serde_context import LoadingSerde, Part, RecordContext, takes_context
+from millstream.client.serde_context import Part, must_load, takes_context
 from millstream.client.serializer import Serializer, encoder_of, no_serializer_error
 from millstream.client.setting import ProducerSettings, servers_of
 
@@ -43,13 +43,9 @@ class ProducerCore:
         self.partition_counts = PartitionCounts(self._partition_count)
         self.fetch_count = self.partition_counts.of
         self.is_closed = False
-        serializers = _serializers(settings)
+        self._serializers = serializers = _serializers(settings)
         encoders = {part: encoder_of(each, part) for part, each in serializers.items()}
         self._encode_key, self._encode_value = encoders.get("key"), encoders.get("value")
-        #: Serializers that do I/O at first, by part.
-        self.loading = [
-            (each, part) for part, each in serializers.items() if isinstance(each, LoadingSerde)
-        ]
         self._needs_headers = any(map(takes_context, serializers.values()))
         #: Whether a record has to pass `prepare`.
         self.needs_prepare = self._partition_function is not None or bool(serializers)
@@ -66,9 +62,9 @@ class ProducerCore:
         """Whether `prepare` needs the number of the topic's partitions."""
         return partition is None and self._partition_function is not None
 
-    def is_loaded(self, topic: str) -> bool:
-        """Whether `prepare` does no I/O for this topic."""
-        return all(each.is_loaded(RecordContext(topic, part, [])) for each, part in self.loading)
+    def must_load(self, topic: str) -> bool:
+        """Whether `prepare` does I/O for this topic."""
+        return any(must_load(each, part, topic) for part, each in self._serializers.items())
 
     def prepare(
         self,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Never
 
 from millstream.client.error import UsageError
 from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
+from millstream.client.serde_context import PARTS, Part, is_on_event_loop, must_load
 from millstream.client.serializer import encoded
 from millstream.client.worker.message.header import (
     OutputRecord,
@@ -30,7 +31,6 @@ else:
 
     Value = TypeVar("Value")
 
-Part: TypeAlias = Literal["key", "value"]
 _AS_READ: Final[Any] = object()
 
 
@@ -41,7 +41,16 @@ class Job(Generic[Value]):
     them decides itself. The last call counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "_serializers", "_value", "is_over", "item", "outputs", "result")
+    __slots__ = (
+        "_deadline",
+        "_serializers",
+        "_value",
+        "is_over",
+        "item",
+        "outputs",
+        "result",
+        "unserialized",
+    )
 
     def __init__(
         self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
@@ -53,6 +62,9 @@ class Job(Generic[Value]):
         #: The typed value, or `_AS_READ`.
         self._value: Any = _AS_READ
         self.outputs: list[OutputRecord] = []
+        #: Outputs, with their topics, whose serializers have to load and must not do so on an event
+        #: loop. `serialize_outputs` serializes them after the handler.
+        self.unserialized: list[tuple[int, str]] = []
         self.result: AttemptResult | None = None
         #: The attempt has ended, by its handler or by its deadline.
         self.is_over = False
@@ -152,13 +164,25 @@ class Job(Generic[Value]):
             raise key_is_keyword(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
-        key = self._encoded("key", key, topic, listed)
-        value = self._encoded("value", value, topic, listed)
+        if any(map(must_load, self._serializers, PARTS, (topic, topic))) and is_on_event_loop():
+            self.unserialized.append((len(self.outputs), topic))
+        else:
+            key = self._encoded("key", key, topic, listed)
+            value = self._encoded("value", value, topic, listed)
         if deliver_at is not None or delay is not None:
             due = due_ms(deliver_at, delay)
             self.outputs.append(scheduled_record(topic, key, value, listed, due))
         else:
             self.outputs.append(OutputRecord(topic, key, value, listed))
+
+    def serialize_outputs(self) -> None:
+        """Serialize the outputs that `send` could not serialize on the event loop. May block."""
+        for index, topic in self.unserialized:
+            output = self.outputs[index]
+            key = self._encoded("key", output.key, topic, output.headers)
+            value = self._encoded("value", output.value, topic, output.headers)
+            self.outputs[index] = output._replace(key=key, value=value)
+        self.unserialized.clear()
 
     def _encoded(self, part: Part, given: Any, topic: str, headers: list[Header]) -> Any:
         serializer = self._serializers[part == "value"]
