@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
 from millstream.client.consumer.consumer_handle import (
@@ -78,7 +79,9 @@ class ConsumerCore:
         self._positions = Positions(settings.delivery, only)
         self._sees_internal = subscription is not None and subscription.has_internal
         hidden = {} if self._sees_internal else {"topic.blacklist": HIDES_INTERNAL}
-        self._handle = open_handle(hidden | settings.properties(servers, group))
+        self._errors = ConnectionErrors()
+        properties = hidden | settings.properties(servers, group)
+        self._handle = open_handle(with_errors(properties, self._errors))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         self._fetcher = Fetcher(
             self._handle,
@@ -86,6 +89,8 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
+        self._errors.on_rejected = self._fetcher.keep_error
+        self._errors.serve = self._serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
@@ -137,9 +142,10 @@ class ConsumerCore:
                 self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
             return
         topics: Sequence[str] = subscription.topics
-        if subscription.pattern is not None:
-            topics = subscription.matching(topics_in(self._handle))
-        found = partitions_of(self._handle, topics)
+        with self._errors.explaining():
+            if subscription.pattern is not None:
+                topics = subscription.matching(topics_in(self._handle))
+            found = partitions_of(self._handle, topics)
         self.assignment.assign_only(found, _ENDS[self._settings.auto_offset_reset])
 
     def _check_may_subscribe(self) -> None:
@@ -415,6 +421,11 @@ class ConsumerCore:
                 self.is_closed = True
             if not is_failing:
                 self._fetcher.raise_pending_error()
+
+    def _serve(self) -> None:
+        """Let librdkafka run its callbacks."""
+        stray = self._handle.poll(0)
+        self._fetcher.accept([] if stray is None else [stray])
 
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at
