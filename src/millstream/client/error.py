@@ -227,6 +227,6 @@ def settings_error(error: KafkaException, client: str) -> UsageError:
     """Return the exception for properties that librdkafka rejects. `client` names their owner."""
     reason = error_of(error).str().rstrip(".")
     return UsageError(
-        f"The {client}'s settings are wrong: {reason}. Change the option or the entry of config=... "
-        "that it names."
+        f"The {client}'s settings are wrong: {reason}. Change the option or the entry of "
+        "config=... that it names."
     )

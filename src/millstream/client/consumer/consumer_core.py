@@ -23,21 +23,19 @@ from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
 from millstream.client.consumer.consumer_handle import (
-    RESPONSE_S_MAX,
     SLICE_S,
     committed,
     end_of,
     offsets_at,
     open_handle,
-    partitions_of,
     position,
-    topics_in,
 )
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
+from millstream.client.consumer.subscriber import Subscriber
 from millstream.client.consumer.subscription import HIDES_INTERNAL, Subscription
-from millstream.client.error import ClosedError, TimedOut, UsageError
+from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.serializer import deserialize_of
 from millstream.client.setting import ConsumerSettings
@@ -94,6 +92,13 @@ class ConsumerCore:
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
+        self._subscriber = Subscriber(
+            self._handle,
+            self.assignment,
+            self._fetcher,
+            self._errors,
+            offset=None if group is not None else _ENDS[settings.auto_offset_reset],
+        )
         self._idle_poller: IdlePoller | None = None
 
     def start(self) -> None:
@@ -107,7 +112,8 @@ class ConsumerCore:
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription. Partitions that are in both stay assigned."""
         with self._lock:
-            self._check_may_subscribe()
+            self.check_open()
+            self._subscriber.check()
             if subscription.has_internal and not self._sees_internal:
                 raise UsageError(
                     "Names that start with __ are internal topics: pass them to the constructor, "
@@ -121,40 +127,15 @@ class ConsumerCore:
     def unsubscribe(self) -> None:
         """Give up all partitions. Waits until they are revoked."""
         with self._lock:
-            self._check_may_subscribe()
+            self.check_open()
+            self._subscriber.check()
             self._subscription = None
-            if self._group is None:
-                self.assignment.assign_only((), 0)
-                return
-            self.assignment.unsubscribe()
-            deadline = time.monotonic() + RESPONSE_S_MAX
-            while self.assignment.partitions:
-                if time.monotonic() > deadline:
-                    raise TimedOut("Unsubscribing: the partitions were not revoked in time.")
-                stray = self._handle.poll(SLICE_S)
-                self._fetcher.accept([] if stray is None else [stray])
-            self._fetcher.raise_pending_error()
+            self._subscriber.unsubscribe()
 
     def _begin(self, subscription: Subscription) -> None:
-        if self._group is not None:
-            self.assignment.subscribe(subscription.names)
-            if self._idle_poller is None:
-                self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
-            return
-        topics: Sequence[str] = subscription.topics
-        with self._errors.explaining():
-            if subscription.pattern is not None:
-                topics = subscription.matching(topics_in(self._handle))
-            found = partitions_of(self._handle, topics)
-        self.assignment.assign_only(found, _ENDS[self._settings.auto_offset_reset])
-
-    def _check_may_subscribe(self) -> None:
-        self.check_open()
-        if self.assignment.is_rebalancing:
-            raise UsageError(
-                "subscribe() and unsubscribe() cannot be called in a callback of a rebalance: call "
-                "them after poll()."
-            )
+        self._subscriber.subscribe(subscription)
+        if self._group is not None and self._idle_poller is None:
+            self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
     # Reading records
 
