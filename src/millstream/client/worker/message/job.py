@@ -11,15 +11,14 @@ from millstream.client.error import UsageError
 from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
-from millstream.client.serde_context import PARTS, Part, is_on_event_loop, must_load
-from millstream.client.serializer import encoded
+from millstream.client.serde_context import Part, is_on_event_loop
 from millstream.client.worker.message.header import (
     OutputRecord,
     application_headers,
     scheduled_record,
 )
 from millstream.client.worker.message.work_item import WorkItem
-from millstream.client.worker.policy.policy import AttemptResult, Serializers
+from millstream.client.worker.policy.policy import AttemptResult, Encoders
 
 if TYPE_CHECKING:
     # Python 3.13 has defaults of type variables; type checkers know them in older versions too.
@@ -43,7 +42,7 @@ class Job(Generic[Value]):
 
     __slots__ = (
         "_deadline",
-        "_serializers",
+        "_encoders",
         "_value",
         "is_over",
         "item",
@@ -52,13 +51,11 @@ class Job(Generic[Value]):
         "unserialized",
     )
 
-    def __init__(
-        self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
-    ) -> None:
+    def __init__(self, item: WorkItem, deadline: float, encoders: Encoders = (None, None)) -> None:
         self.item = item
         self._deadline = deadline
         #: For the keys and values that the handler sends.
-        self._serializers = serializers
+        self._encoders = encoders
         #: The typed value, or `_AS_READ`.
         self._value: Any = _AS_READ
         self.outputs: list[OutputRecord] = []
@@ -158,13 +155,13 @@ class Job(Generic[Value]):
 
         The record is sent before the message counts as processed. With `transactional=True` both
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
-        in `producer=` encode.
+        of the worker encode.
         """
         if extra:
             raise key_is_keyword(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
-        if any(map(must_load, self._serializers, PARTS, (topic, topic))) and is_on_event_loop():
+        if self._must_load(topic) and is_on_event_loop():
             self.unserialized.append((len(self.outputs), topic))
         else:
             key = self._encoded("key", key, topic, listed)
@@ -184,13 +181,16 @@ class Job(Generic[Value]):
             self.outputs[index] = output._replace(key=key, value=value)
         self.unserialized.clear()
 
+    def _must_load(self, topic: str) -> bool:
+        return any(each is not None and each.must_load(topic) for each in self._encoders)
+
     def _encoded(self, part: Part, given: Any, topic: str, headers: list[Header]) -> Any:
-        serializer = self._serializers[part == "value"]
-        if serializer is not None:
-            return encoded(serializer, given, part, topic, headers)
+        encoder = self._encoders[part == "value"]
+        if encoder is not None:
+            return encoder.encode(given, topic, headers)
         if not isinstance(given, str | bytes | None):
             raise UsageError(
                 f"job.send takes bytes, strings or None as the {part}, not {given!r}. Other values "
-                f"need Worker(producer={{'{part}_serializer': ...}})."
+                f"need Worker({part}_serializer=...), for example JsonSerializer()."
             )
         return given
