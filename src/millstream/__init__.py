@@ -102,22 +102,11 @@ if TYPE_CHECKING:
 
 #: The public names, by module.
 _NAMES: Final = {
-    "client.admin": (
-        "Admin",
-        "Topic",
-    ),
-    "client.connection": (
-        "SaslMechanism",
-        "SecurityProtocol",
-    ),
+    "client.admin": ("Admin", "Topic"),
+    "client.connection": ("SaslMechanism", "SecurityProtocol"),
     "client.consumer.async_consumer": ("AsyncConsumer",),
     "client.consumer.consumer": ("Consumer",),
-    "client.dead_letter": (
-        "DeadLetter",
-        "DeadLetterTopic",
-        "Replay",
-        "Selection",
-    ),
+    "client.dead_letter": ("DeadLetter", "DeadLetterTopic", "Replay", "Selection"),
     "client.dedup": (
         "ClaimLostError",
         "InProgressError",
@@ -151,35 +140,15 @@ _NAMES: Final = {
         "TransactionAborted",
         "UsageError",
     ),
-    "client.hot_keys.merging": (
-        "MergeOverflowError",
-        "OrderedMerge",
-        "PartialTotals",
-    ),
-    "client.hot_keys.salting": (
-        "HotKeys",
-        "SaltedPlacement",
-        "Salting",
-    ),
-    "client.outbox": (
-        "Outbox",
-        "OutboxSchema",
-    ),
+    "client.hot_keys.merging": ("MergeOverflowError", "OrderedMerge", "PartialTotals"),
+    "client.hot_keys.salting": ("HotKeys", "SaltedPlacement", "Salting"),
+    "client.outbox": ("Outbox", "OutboxSchema"),
     "client.producer.async_producer": ("AsyncProducer",),
     "client.producer.async_transaction": ("AsyncTransaction",),
-    "client.producer.delivery": (
-        "AsyncDelivery",
-        "Delivery",
-    ),
+    "client.producer.delivery": ("AsyncDelivery", "Delivery"),
     "client.producer.producer": ("Producer",),
     "client.producer.transaction": ("Transaction",),
-    "client.record": (
-        "OffsetAndMetadata",
-        "Partition",
-        "Record",
-        "RecordMetadata",
-        "Records",
-    ),
+    "client.record": ("OffsetAndMetadata", "Partition", "Record", "RecordMetadata", "Records"),
     "client.schema_registry.registry": ("SchemaRegistry",),
     "client.schema_registry.registry_format": (
         "RegistryAvroSerde",
@@ -198,14 +167,7 @@ _NAMES: Final = {
     ),
     "client.sql": ("DatabaseUseError",),
     "client.tracing.consumer_tracing": ("process_span",),
-    "client.worker": (
-        "Breaker",
-        "DeadlinePassed",
-        "Hint",
-        "Job",
-        "ProcessDied",
-        "Worker",
-    ),
+    "client.worker": ("Breaker", "DeadlinePassed", "Hint", "Job", "ProcessDied", "Worker"),
     "model.error": ("MillstreamError",),
     "testing.broker": ("LocalBroker",),
 }
