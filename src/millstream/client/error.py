@@ -31,10 +31,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from millstream.client.next_step import next_step
 from millstream.model.error import MillstreamError as MillstreamError
-
-
-class UsageError(MillstreamError, ValueError):
-    """The call cannot work with these arguments. The message says what to change."""
+from millstream.model.error import UsageError as UsageError
 
 
 class ClosedError(UsageError):

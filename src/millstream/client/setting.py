@@ -103,6 +103,12 @@ class ClientSettings(ConnectionSettings):
         at_least("statistics_interval", self.statistics_interval, 0.001)
         check_callback("on_statistics", self.on_statistics, "It is called with a dict.")
 
+    @property
+    def client_name(self) -> str | None:
+        """The client id that librdkafka gets, if any is set."""
+        found = self.config.get("client.id", self.client_id)
+        return None if found is None else str(found)
+
     def client_properties(self, servers: str | Sequence[str] | None) -> dict[str, Any]:
         """Return librdkafka's properties of these settings, without `config`."""
         found = self.connection_properties(servers)

@@ -100,7 +100,7 @@ class ConsumerCore:
         )
         self._idle_poller: IdlePoller | None = None
         self._traced = poll_tracing(
-            settings.tracing, servers_of(servers), settings.client_id, group
+            settings.tracing, servers_of(servers), settings.client_name, group
         )
         #: When the wait for the next batch began, in ns since 1970; 0 if it did not, or untraced.
         self._poll_began_ns = 0

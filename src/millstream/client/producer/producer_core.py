@@ -38,7 +38,7 @@ class ProducerCore:
     ) -> None:
         self._settings = settings
         #: What `traced_send` needs.
-        self.tracing = settings.tracing, servers_of(servers), settings.client_id
+        self.tracing = settings.tracing, servers_of(servers), settings.client_name
         self.handle = handle(settings.properties(servers), delivery, loop)
         self._partition_function = function_of(settings.partitioner)
         self.partition_counts = PartitionCounts(self._partition_count)
