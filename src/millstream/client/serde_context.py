@@ -7,10 +7,12 @@ choose the call when they are created, so other serializers cost nothing more.
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
+import asyncio
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 Header = tuple[str, bytes | None]
 Part = Literal["key", "value"]
+PARTS: Final[tuple[Part, Part]] = ("key", "value")
 
 
 class RecordContext(NamedTuple):
@@ -47,6 +49,21 @@ class LoadingSerde(Protocol):
 
     def load(self, data: bytes, context: RecordContext, /) -> None:
         """Fetch what `deserialize` needs for these bytes. Raises nothing: `deserialize` does."""
+
+
+def must_load(serde: Any, part: Part, topic: str) -> bool:
+    """Whether a serializer does I/O before it can serialize for this topic."""
+    is_loaded = getattr(serde, "is_loaded", None)
+    return is_loaded is not None and not is_loaded(RecordContext(topic, part, []))
+
+
+def is_on_event_loop() -> bool:
+    """Whether this thread runs an event loop, which must not be blocked."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def takes_context(serde: Any) -> TypeGuard[ContextSerde]:

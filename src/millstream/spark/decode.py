@@ -21,6 +21,7 @@ from millstream.client.schema_registry.frame import HEADERS
 from millstream.client.schema_registry.registry import SchemaRegistry
 from millstream.model.sentinel import INT32_MAX
 from millstream.spark import dead_letter
+from millstream.spark.error import OptionError
 from millstream.spark.values.ddl import Field, fields
 from millstream.spark.values.value_decoder import REGISTRY_HEADER_BYTES, Decoder, decoding_function
 
@@ -77,17 +78,17 @@ def decoded(
     With `registry_header`, values start with the header that schema registry clients write. It is
     removed, and the registry is not asked."""
     if format not in _FORMATS:
-        raise ValueError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
+        raise OptionError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
     if registry is not None:
         found = _registered(
             registry, format, _Wanted(schema, subject, message), column, schema_id_in
         )
     elif schema is None:
-        raise ValueError("schema is missing: pass it, or registry=URL with subject=NAME for Avro.")
+        raise OptionError("schema is missing: pass it, or registry=URL with subject=NAME for Avro.")
     else:
         found = _decoding(format, schema, message, column, registry_header)
     if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
-        raise ValueError(
+        raise OptionError(
             f"the fields {', '.join(clash)} are also columns of the records: set into=NAME to get"
             " the value as one struct of that name."
         )
@@ -165,7 +166,7 @@ def _registered(
     if schema is None and kind == "avro" and wanted.subject is not None:
         schema = registry.latest(wanted.subject).text
     if schema is None:
-        raise ValueError(f"the schema of the {kind} columns is missing: pass schema=...")
+        raise OptionError(f"the schema of the {kind} columns is missing: pass schema=...")
     decoder = registry_decoder(registry, kind, schema, wanted.message)
     data = decoding_function(decoder)(_framed(column, schema_id_in))
     if kind == "json":
@@ -182,7 +183,7 @@ def _framed(column: str, schema_id_in: str) -> Column:
     if schema_id_in == "value":
         return value
     if schema_id_in != "headers":
-        raise ValueError(f"schema_id_in={schema_id_in!r} is unknown: use 'value' or 'headers'.")
+        raise OptionError(f"schema_id_in={schema_id_in!r} is unknown: use 'value' or 'headers'.")
     name = HEADERS["key" if column == "key" else "value"]
     found = f.filter(f.col("headers"), lambda each: each.getField("key") == name)
     header = f.get(found, 0).getField("value")

@@ -123,31 +123,32 @@ def test_values_that_cannot_be_read(
             producer.send(topic, {"customer": 7, "apples": "two"})
 
 
+def watched(fake: FakeRegistry, threads: set[int]) -> SchemaRegistry:
+    """Return a registry that notes the threads which send requests to it."""
+    registry = SchemaRegistry(fake.url)
+    send = registry.client._rest_client.send_request
+
+    def noted(*arguments: Any, **keywords: Any) -> Any:
+        threads.add(threading.get_ident())
+        return send(*arguments, **keywords)
+
+    registry.client._rest_client.send_request = noted
+    return registry
+
+
 def test_lookups_do_not_block_the_event_loop(
     bootstrap: str, topic: str, fake_registry: FakeRegistry
 ) -> None:
     threads: set[int] = set()
 
-    class Watched(RegistryAvroSerde):
-        """Notes the threads that ask the registry."""
-
-        def __init__(self) -> None:
-            super().__init__(fake_registry.url, order.AVRO)
-            send = self._registry.client._rest_client.send_request
-
-            def noted(*arguments: Any, **keywords: Any) -> Any:
-                threads.add(threading.get_ident())
-                return send(*arguments, **keywords)
-
-            self._registry.client._rest_client.send_request = noted
+    def serde() -> RegistryAvroSerde:
+        return RegistryAvroSerde(watched(fake_registry, threads), order.AVRO)
 
     async def main() -> list[Any]:
-        async with AsyncProducer(bootstrap, value_serializer=Watched()) as producer:
+        async with AsyncProducer(bootstrap, value_serializer=serde()) as producer:
             for _ in range(3):
                 await producer.send(topic, order.VALUE)
-        async with AsyncConsumer(
-            bootstrap, topics=[topic], value_deserializer=Watched()
-        ) as consumer:
+        async with AsyncConsumer(bootstrap, topics=[topic], value_deserializer=serde()) as consumer:
             found = []
             async for record in consumer:
                 found.append(record.value)
@@ -173,12 +174,17 @@ def test_a_worker(
     with Producer(bootstrap) as producer:
         producer.send(topic, b"plain")
 
+    asking: set[int] = set()
+    loops: set[int] = set()
+    working = RegistryAvroSerde(watched(fake_registry, asking), order.AVRO, schema_id_in="headers")
+
     def bill(job: Job) -> None:
         if job.value["apples"] == 0 and job.attempt == 1:
             raise ValueError("retry me")
         job.send(output, {**job.value, "apples": job.attempt})
 
     async def bill_async(job: Job) -> None:
+        loops.add(threading.get_ident())
         bill(job)
 
     worker = Worker(
@@ -188,8 +194,8 @@ def test_a_worker(
         handler=bill_async if is_async else bill,
         order="none",
         backoff=0.01,
-        consumer={"value_deserializer": serde},
-        producer={"value_serializer": serde},
+        consumer={"value_deserializer": working},
+        producer={"value_serializer": working},
     )
     with worker:
         with Consumer(bootstrap, topics=[output], value_deserializer=serde) as consumer:
@@ -199,3 +205,5 @@ def test_a_worker(
         letter = read(bootstrap, f"{topic}.dlq")
         assert letter.raw_value == b"plain"
         assert b"no schema id" in (letter.header("millstream.error.message") or b"")
+    assert asking
+    assert not asking & loops

@@ -78,6 +78,13 @@ def test_a_registry_that_fails(fake_registry: FakeRegistry) -> None:
     assert (caught.value.status, caught.value.code) == (400, 40001)
 
 
+def test_a_registry_in_this_process() -> None:
+    for place in ("value", "headers"):
+        serde = RegistryAvroSerde(SchemaRegistry("mock://"), order.AVRO, schema_id_in=place)
+        context = RecordContext("orders", "value", [])
+        assert serde.deserialize(serde.serialize(order.VALUE, context), context) == order.VALUE
+
+
 def test_credentials() -> None:
     with FakeRegistry(username="me", password="secret") as fake:
         with pytest.raises(RegistryUnavailable, match="Check username and password"):

@@ -14,7 +14,7 @@ from confluent_kafka import Message
 from millstream.client.consumer.record_kernel import DecodedRecord, Record, record_type
 from millstream.client.error import RegistryUnavailable, SerializationError
 from millstream.client.serde_context import LoadingSerde, RecordContext, takes_context
-from millstream.client.serializer import Serializer, deserialize_of
+from millstream.client.serializer import AnyDeserializer, deserialize_of
 
 
 class ContextRecord(DecodedRecord):
@@ -37,16 +37,23 @@ class ContextRecord(DecodedRecord):
             ) from error
 
 
-def record_type_for(key: Serializer | None, value: Serializer | None) -> type[Record]:
+def record_type_for(
+    key: AnyDeserializer[Any] | None, value: AnyDeserializer[Any] | None
+) -> type[Record]:
     """Return the class of the records of a consumer with these deserializers."""
     if not takes_context(key) and not takes_context(value):
-        return record_type(deserialize_of(key), deserialize_of(value))
-    decoders = {"_decode_key": _in_context(key), "_decode_value": _in_context(value)}
+        return record_type(
+            deserialize_of("key_deserializer", key), deserialize_of("value_deserializer", value)
+        )
+    decoders = {
+        "_decode_key": _in_context("key_deserializer", key),
+        "_decode_value": _in_context("value_deserializer", value),
+    }
     return type("Record", (ContextRecord,), {"__slots__": (), **decoders})
 
 
 def loader_for(
-    key: Serializer | None, value: Serializer | None
+    key: AnyDeserializer[Any] | None, value: AnyDeserializer[Any] | None
 ) -> Callable[[list[Message]], None] | None:
     """Return a function that loads what the deserializers need for messages; None if nothing."""
     keys: LoadingSerde | None = key if isinstance(key, LoadingSerde) else None
@@ -66,13 +73,12 @@ def loader_for(
     return load
 
 
-def _in_context(serde: Serializer | None) -> Any:
-    if serde is None:
-        return None
-    if takes_context(serde):
-        return staticmethod(serde.deserialize)
-    decode = serde.deserialize
-    return staticmethod(lambda data, _context: decode(data))
+def _in_context(name: str, deserializer: AnyDeserializer[Any] | None) -> Any:
+    """Return the function that a class of records has for a deserializer."""
+    if takes_context(deserializer):
+        return staticmethod(deserializer.deserialize)
+    decode = deserialize_of(name, deserializer)
+    return None if decode is None else staticmethod(lambda data, _context: decode(data))
 
 
 def _bytes(data: str | bytes) -> bytes:

@@ -7,19 +7,20 @@ has everything that a plain record does not need.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaException
 
+from millstream.client.connection import servers_of
 from millstream.client.error import SerializationError, UsageError, from_kafka, translated
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.partitioner import PartitionCounts, checked_partition, function_of
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.schedule import Headers, listed
-from millstream.client.serde_context import LoadingSerde, Part, RecordContext, takes_context
-from millstream.client.serializer import Serializer, encoder_of, no_serializer_error
-from millstream.client.setting import ProducerSettings, servers_of
+from millstream.client.serializer import encoder_of, no_serializer_error
+from millstream.client.setting import ProducerSettings
 
 _METADATA_S_MAX = 30.0
 
@@ -29,7 +30,7 @@ class ProducerCore:
 
     def __init__(
         self,
-        servers: str | None,
+        servers: str | Sequence[str] | None,
         settings: ProducerSettings,
         delivery: type[Delivery],
         handle: type[ProducerHandle] = ProducerHandle,
@@ -37,22 +38,22 @@ class ProducerCore:
     ) -> None:
         self._settings = settings
         #: What `traced_send` needs.
-        self.tracing = settings.tracing, servers_of(servers), settings.config.get("client.id")
+        self.tracing = settings.tracing, servers_of(servers), settings.client_name
         self.handle = handle(settings.properties(servers), delivery, loop)
         self._partition_function = function_of(settings.partitioner)
         self.partition_counts = PartitionCounts(self._partition_count)
         self.fetch_count = self.partition_counts.of
         self.is_closed = False
-        serializers = _serializers(settings)
-        encoders = {part: encoder_of(each, part) for part, each in serializers.items()}
-        self._encode_key, self._encode_value = encoders.get("key"), encoders.get("value")
-        #: Serializers that do I/O at first, by part.
-        self.loading = [
-            (each, part) for part, each in serializers.items() if isinstance(each, LoadingSerde)
-        ]
-        self._needs_headers = any(map(takes_context, serializers.values()))
+        key = encoder_of("key", settings.key_serializer)
+        value = encoder_of("value", settings.value_serializer)
+        self._encode_key = None if key is None else key.encode
+        self._encode_value = None if value is None else value.encode
+        self._encoders = [each for each in (key, value) if each is not None]
+        self._needs_headers = any(each.takes_context for each in self._encoders)
         #: Whether a record has to pass `prepare`.
-        self.needs_prepare = self._partition_function is not None or bool(serializers)
+        self.needs_prepare = self._partition_function is not None or bool(self._encoders)
+        if settings.on_statistics is not None:
+            self.handle.dispatch_always()
         self.driver: TransactionDriver | None = None
         if settings.transactional_id is not None:
             self.driver = TransactionDriver(self.handle.rdkafka, self._set_open)
@@ -66,9 +67,9 @@ class ProducerCore:
         """Whether `prepare` needs the number of the topic's partitions."""
         return partition is None and self._partition_function is not None
 
-    def is_loaded(self, topic: str) -> bool:
-        """Whether `prepare` does no I/O for this topic."""
-        return all(each.is_loaded(RecordContext(topic, part, [])) for each, part in self.loading)
+    def must_load(self, topic: str) -> bool:
+        """Whether `prepare` does I/O for this topic."""
+        return any(each.must_load(topic) for each in self._encoders)
 
     def prepare(
         self,
@@ -115,7 +116,8 @@ class ProducerCore:
             raise UsageError("Transactions need a producer with transactional_id='...'.")
         if self.is_closed:
             raise closed_error()
-        self.driver.begin()
+        with self.handle.errors.explaining():
+            self.driver.begin()
         return self.driver
 
     def close(self) -> None:
@@ -141,24 +143,16 @@ class ProducerCore:
 
     def refresh(self, topic: str) -> None:
         """Fetch the metadata of a topic. librdkafka applies it to all records of the topic."""
-        with translated(f"Asking for topic {topic!r}"):
+        with self.handle.errors.explaining(), translated(f"Asking for topic {topic!r}"):
             self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX)
 
     def _partition_count(self, topic: str) -> int:
         what = f"Asking for the partitions of {topic!r}"
-        with translated(what):
+        with self.handle.errors.explaining(), translated(what):
             found = self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
         if found.error is not None:
             raise from_kafka(found.error, what)
         return len(found.partitions)
-
-
-def _serializers(settings: ProducerSettings) -> dict[Part, Serializer]:
-    given: dict[Part, Serializer | None] = {
-        "key": settings.key_serializer,
-        "value": settings.value_serializer,
-    }
-    return {part: each for part, each in given.items() if each is not None}
 
 
 def _no_transaction_error() -> UsageError:

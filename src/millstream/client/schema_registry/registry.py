@@ -57,6 +57,8 @@ class RegisteredSchema(NamedTuple):
 class SchemaRegistry:
     """A schema registry, by its URL. Several URLs of one registry are separated by commas.
 
+    The URL `mock://` stands for a registry in this process, for tests.
+
     `username` and `password` are for HTTP's basic authentication, `ssl_...` for https. `timeout` is
     in seconds, for each request. `config` takes further properties of confluent-kafka's
     `SchemaRegistryClient`, such as `bearer.auth.token`. Needs `millstream[schema-registry]`.
@@ -73,7 +75,7 @@ class SchemaRegistry:
         self._arguments = (url, options)
         package = imported("SchemaRegistry", "confluent_kafka.schema_registry")
         try:
-            self.client: Any = package.SchemaRegistryClient(_properties(url, options))
+            self.client: Any = package.SchemaRegistryClient.new_client(_properties(url, options))
         except (ValueError, TypeError, OSError) as error:
             raise UsageError(f"The settings of the schema registry are wrong: {error}.") from error
         #: The URL without credentials, for messages.

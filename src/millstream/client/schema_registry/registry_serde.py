@@ -10,7 +10,6 @@ asks the registry. `is_loaded` and `load` tell and do that; see `LoadingSerde`.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +26,7 @@ from millstream.client.error import (
 from millstream.client.schema_registry.error import registry_errors
 from millstream.client.schema_registry.frame import HEADERS, Frame, joined, parsed
 from millstream.client.schema_registry.registry import SchemaRegistry, imported
-from millstream.client.serde_context import Part, RecordContext
+from millstream.client.serde_context import Part, RecordContext, is_on_event_loop
 
 _PACKAGE: Final = "confluent_kafka.schema_registry"
 _STRATEGIES: Final = {
@@ -177,7 +176,7 @@ class RegistrySerde:
         except ValueError as error:
             raise SerializationError(str(error)) from error
         key = (topic, part, frame.schema_id)
-        if key not in self._loaded and _is_on_event_loop():
+        if key not in self._loaded and is_on_event_loop():
             raise self._not_loaded(key, data, RecordContext(topic, part, headers))
         try:
             value = self._deserialized(frame, framed, topic, part)
@@ -250,14 +249,6 @@ def _checked(context: RecordContext | None) -> RecordContext:
             "RecordContext(topic, 'value', []) as second argument."
         )
     return context
-
-
-def _is_on_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
 
 
 def _drop_header(headers: list[Any], name: str) -> None:

@@ -53,7 +53,7 @@ _TRANSACTION_S_MAX: Final = 20.0
 class SessionConfig:
     """What a worker gives to each of its sessions."""
 
-    servers: str | None
+    servers: str | Sequence[str] | None
     group: str
     topics: list[str]
     settings: WorkerSettings
@@ -283,7 +283,7 @@ class WorkerSession:
 
     def _open_consumer(self, config: SessionConfig) -> Consumer:
         options: dict[str, Any] = {
-            **self._settings.consumer,
+            **self._settings.consumer_options,
             "commit_interval": 0,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,

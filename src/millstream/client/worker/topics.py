@@ -17,7 +17,7 @@ from millstream.client.worker.policy.policy import WorkerSettings
 class WorkerTopics:
     """Asks the brokers about the topics of a worker, and creates those that are missing."""
 
-    def __init__(self, servers: str | None, settings: WorkerSettings) -> None:
+    def __init__(self, servers: str | Sequence[str] | None, settings: WorkerSettings) -> None:
         self._servers = servers
         self._settings = settings
 
@@ -62,7 +62,7 @@ class WorkerTopics:
 
 def client_options(settings: WorkerSettings) -> Mapping[str, Any]:
     """Return the keywords that all clients of a worker share."""
-    return {"config": settings.consumer.get("config", {})}
+    return settings.admin_options
 
 
 def _topic_config(admin: Admin, topic: str) -> dict[str, str | None]:

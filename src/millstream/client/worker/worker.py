@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Never, Self, TypeVar, Unpack, overload
 
-from millstream.client.consumer.consumer import topics_of
+from millstream.client.connection import servers_of
+from millstream.client.consumer.subscription import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
-from millstream.client.setting import servers_of
 from millstream.client.tracing.worker_tracing import traced_handler
 from millstream.client.worker.cron.expression import CronExpression
 from millstream.client.worker.cron.ticks import CronJob, cron_topic
@@ -66,7 +66,7 @@ class Worker:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         topics: Sequence[str] | None = None,
         group_id: str = "",

@@ -129,6 +129,8 @@ class TaskRunner:
         error: BaseException | None = None
         try:
             await self._handler(job)
+            if job.unserialized:
+                await asyncio.to_thread(job.serialize_outputs)
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 -- becomes the result
             error = failure
         self._tasks.pop(job, None)

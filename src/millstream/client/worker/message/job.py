@@ -5,20 +5,20 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Never
 
 from millstream.client.error import UsageError
 from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
-from millstream.client.serializer import encoded
+from millstream.client.serde_context import Part, is_on_event_loop
 from millstream.client.worker.message.header import (
     OutputRecord,
     application_headers,
     scheduled_record,
 )
 from millstream.client.worker.message.work_item import WorkItem
-from millstream.client.worker.policy.policy import AttemptResult, Serializers
+from millstream.client.worker.policy.policy import AttemptResult, Encoders
 
 if TYPE_CHECKING:
     # Python 3.13 has defaults of type variables; type checkers know them in older versions too.
@@ -30,7 +30,6 @@ else:
 
     Value = TypeVar("Value")
 
-Part: TypeAlias = Literal["key", "value"]
 _AS_READ: Final[Any] = object()
 
 
@@ -41,18 +40,28 @@ class Job(Generic[Value]):
     them decides itself. The last call counts, and takes effect when the handler ends.
     """
 
-    __slots__ = ("_deadline", "_serializers", "_value", "is_over", "item", "outputs", "result")
+    __slots__ = (
+        "_deadline",
+        "_encoders",
+        "_value",
+        "is_over",
+        "item",
+        "outputs",
+        "result",
+        "unserialized",
+    )
 
-    def __init__(
-        self, item: WorkItem, deadline: float, serializers: Serializers = (None, None)
-    ) -> None:
+    def __init__(self, item: WorkItem, deadline: float, encoders: Encoders = (None, None)) -> None:
         self.item = item
         self._deadline = deadline
         #: For the keys and values that the handler sends.
-        self._serializers = serializers
+        self._encoders = encoders
         #: The typed value, or `_AS_READ`.
         self._value: Any = _AS_READ
         self.outputs: list[OutputRecord] = []
+        #: Outputs, with their topics, whose serializers have to load and must not do so on an event
+        #: loop. `serialize_outputs` serializes them after the handler.
+        self.unserialized: list[tuple[int, str]] = []
         self.result: AttemptResult | None = None
         #: The attempt has ended, by its handler or by its deadline.
         self.is_over = False
@@ -146,27 +155,42 @@ class Job(Generic[Value]):
 
         The record is sent before the message counts as processed. With `transactional=True` both
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
-        in `producer=` encode.
+        of the worker encode.
         """
         if extra:
             raise key_is_keyword(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
-        key = self._encoded("key", key, topic, listed)
-        value = self._encoded("value", value, topic, listed)
+        if self._must_load(topic) and is_on_event_loop():
+            self.unserialized.append((len(self.outputs), topic))
+        else:
+            key = self._encoded("key", key, topic, listed)
+            value = self._encoded("value", value, topic, listed)
         if deliver_at is not None or delay is not None:
             due = due_ms(deliver_at, delay)
             self.outputs.append(scheduled_record(topic, key, value, listed, due))
         else:
             self.outputs.append(OutputRecord(topic, key, value, listed))
 
+    def serialize_outputs(self) -> None:
+        """Serialize the outputs that `send` could not serialize on the event loop. May block."""
+        for index, topic in self.unserialized:
+            output = self.outputs[index]
+            key = self._encoded("key", output.key, topic, output.headers)
+            value = self._encoded("value", output.value, topic, output.headers)
+            self.outputs[index] = output._replace(key=key, value=value)
+        self.unserialized.clear()
+
+    def _must_load(self, topic: str) -> bool:
+        return any(each is not None and each.must_load(topic) for each in self._encoders)
+
     def _encoded(self, part: Part, given: Any, topic: str, headers: list[Header]) -> Any:
-        serializer = self._serializers[part == "value"]
-        if serializer is not None:
-            return encoded(serializer, given, part, topic, headers)
+        encoder = self._encoders[part == "value"]
+        if encoder is not None:
+            return encoder.encode(given, topic, headers)
         if not isinstance(given, str | bytes | None):
             raise UsageError(
                 f"job.send takes bytes, strings or None as the {part}, not {given!r}. Other values "
-                f"need Worker(producer={{'{part}_serializer': ...}})."
+                f"need Worker({part}_serializer=...), for example JsonSerializer()."
             )
         return given

@@ -46,6 +46,7 @@ class JobQueue:
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
+        self._encoders = settings.encoders
         self._group = group
         self._counts = counts
         self._in_flight = InFlight(settings.window, settings.window_bytes)
@@ -282,7 +283,7 @@ class JobQueue:
             return None
         item.attempts += 1
         deadline = now + self._settings.visibility_timeout
-        job = self._jobs[item] = Job(item, deadline, self._settings.serializers)
+        job = self._jobs[item] = Job(item, deadline, self._encoders)
         return job
 
     def _notify_ready(self, count: int) -> None:
