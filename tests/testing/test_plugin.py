@@ -49,20 +49,20 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
                 topics = admin.list_topics()
             assert millstream_topic in topics
             assert seen["topic"] not in topics
-            assert millstream_producer.send(millstream_topic, None, b"x").result(60).offset == 0
+            assert millstream_producer.send(millstream_topic, b"x").result(60).offset == 0
             millstream_broker.stop()
 
         def test_stopped(
             millstream_broker, millstream_producer, millstream_consumer, millstream_topic
         ):
-            millstream_producer.send(millstream_topic, None, b"x")
+            millstream_producer.send(millstream_topic, b"x")
             [record] = millstream_consumer.poll(timeout=60)
             assert record.value == b"x"
             assert millstream_consumer.committed() == {}
             millstream_consumer.commit()
             assert millstream_consumer.committed() == {(millstream_topic, 0): 1}
             millstream_broker.stop()
-            millstream_producer.send(millstream_topic, None, b"never delivered")
+            millstream_producer.send(millstream_topic, b"never delivered")
 
         def test_bare_clients(
             millstream_confluent_producer, millstream_confluent_consumer, millstream_topic
