@@ -6,14 +6,18 @@ Apache Kafka there, a failure that remains is a failure of the command.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
+from millstream.cli.json_output.form import Form
+from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import build
 
 
@@ -47,16 +51,45 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process.stop()
 
 
+@pytest.fixture(autouse=True)
+def no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep the profiles of the user out of the tests. Return the file of the test's profiles."""
+    path = tmp_path / "config" / "profiles.toml"
+    monkeypatch.setenv("MILLSTREAM_PROFILES", str(path))
+    monkeypatch.delenv("MILLSTREAM_PROFILE", raising=False)
+    return path
+
+
+def check_json(arguments: Sequence[str], out: str) -> None:
+    """Compare the output of a command with `--json` with its documented keys."""
+    names = [
+        each
+        for each in JSON_OUTPUTS
+        if tuple(each.split()) == tuple(arguments)[: len(each.split())]
+    ]
+    name = "serve --check" if "--check" in arguments else max(names, key=len)
+    output = JSON_OUTPUTS[name]
+    values = [json.loads(line) for line in out.splitlines()]
+    # With --watch, each line is a whole output.
+    for value in [values] if output.form is Form.LINES else values:
+        assert output.problems(value) == [], f"the output of `{name}` is not as documented"
+
+
 @pytest.fixture
 def run() -> Run:
-    """Run `millstream ARGUMENTS...` in this process, without a broker."""
+    """Run `millstream ARGUMENTS...` in this process, without a broker.
+
+    If the command prints JSON, its keys must be the documented ones."""
 
     def run_command(*arguments: str, stdin: bytes | str | None = None) -> Outcome:
         environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         result = CliRunner().invoke(build(), list(arguments), input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
-        return Outcome(result.exit_code, result.stdout_bytes, result.stderr)
+        outcome = Outcome(result.exit_code, result.stdout_bytes, result.stderr)
+        if "--json" in arguments and result.exit_code == 0:
+            check_json(arguments, outcome.out)
+        return outcome
 
     return run_command
 

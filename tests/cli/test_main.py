@@ -5,12 +5,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import MODULES, build
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ HEAVY = (
 
 
 #: Subcommands that have no commands of their own.
-_ALONE = ("serve", "produce", "consume")
+_ALONE = ("serve", "produce", "consume", "doctor")
+#: Commands that print nothing for scripts.
+_WITHOUT_DATA: Final[frozenset[str]] = frozenset()
 
 
 def test_version(run: Run) -> None:
@@ -77,7 +80,57 @@ def test_every_module_adds_its_commands() -> None:
         ("log", "dump"),
         ("dlq", "replay"),
         ("outbox", "relay"),
+        ("broker", "config", "set"),
+        ("profile", "create"),
+        ("doctor",),
     } <= words
+
+
+def test_every_command_that_prints_data_has_json_with_documented_keys() -> None:
+    """A command without data belongs into `_WITHOUT_DATA`, any other into `JSON_OUTPUTS`."""
+    lacking, undocumented = [], []
+    for each in _COMMANDS:
+        name = " ".join(each.path)
+        spellings = [spelling for option in each.options for spelling in option.opts]
+        if "--json" in spellings and name not in JSON_OUTPUTS:
+            undocumented.append(name)
+        elif "--json" not in spellings and name not in _WITHOUT_DATA:
+            lacking.append(name)
+    assert (lacking, undocumented) == ([], [])
+
+
+def test_documented_outputs_belong_to_commands() -> None:
+    names = {" ".join(each.path) for each in _COMMANDS} | {"serve --check"}
+    assert sorted(JSON_OUTPUTS.keys() - names) == []
+    for name, output in JSON_OUTPUTS.items():
+        assert output.keys, name
+        assert all(meaning.endswith(".") for meaning in output.keys.values()), name
+
+
+def test_one_spelling_for_each_meaning() -> None:
+    """Options that exist in several commands have the same spellings everywhere."""
+    spellings = {
+        "--follow": {"--follow", "--no-follow"},
+        "--yes": {"--yes", "-y"},
+        "--json": {"--json"},
+        "--dry-run": {"--dry-run"},
+        "--regex": {"--regex"},
+    }
+    for each in _COMMANDS:
+        for option in each.options:
+            for name, expected in spellings.items():
+                if name in option.opts:
+                    found = {*option.opts, *option.secondary_opts}
+                    assert found >= expected, each.path
+        own = {spelling for option in each.options for spelling in option.opts}
+        assert not own & {"--available-now", "--continuous", "--drain", "--troubled"}, each.path
+
+
+def test_every_command_that_connects_has_a_profile() -> None:
+    for each in _COMMANDS:
+        own = {spelling for option in each.options for spelling in option.opts}
+        connects = any(option.envvar == "MILLSTREAM_BOOTSTRAP_SERVERS" for option in each.options)
+        assert connects == ("--profile" in own), each.path
 
 
 @pytest.mark.parametrize("each", _COMMANDS, ids=lambda each: " ".join(each.path))

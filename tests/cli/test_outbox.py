@@ -42,7 +42,7 @@ def test_from_init_to_a_drained_outbox(ask: Run, database: Path, topic: str) -> 
     (shown,) = json.loads(ask("outbox", "status", "--json").out)
     assert (shown["pending"], shown["active"], shown["batch"]) == (3, False, 0)
     assert "none" in ask("outbox", "status").out
-    assert "3 events sent" in ask("outbox", "relay", "--drain", "--keep", "60").error
+    assert "3 events sent" in ask("outbox", "relay", "--no-follow", "--keep", "60").error
     (shown,) = json.loads(ask("outbox", "status", "--json").out)
     assert (shown["pending"], shown["sent"], shown["batch"]) == (0, 3, 1)
     consumed = ask("consume", topic, "--from-beginning", "--no-follow")
@@ -57,7 +57,7 @@ def test_settle_marks_claimed_events_without_a_committed_offset(
     fill(database, topic, 2)
     claim = "UPDATE millstream_outbox_shard SET batch = 5, claimed = '[1, 2]'"
     change(database, claim)
-    refused = ask("outbox", "relay", "--drain")
+    refused = ask("outbox", "relay", "--no-follow")
     assert refused.code == 1
     assert "has no committed offset that tells" in refused.error
     assert (
@@ -66,7 +66,7 @@ def test_settle_marks_claimed_events_without_a_committed_offset(
     settled = ask("outbox", "settle", "--shard", "0", "--sent" if sent else "--unsent")
     assert "2 events marked as" in settled.out
     fill(database, topic, 1)
-    assert ask("outbox", "relay", "--drain").code == 0
+    assert ask("outbox", "relay", "--no-follow").code == 0
     consumed = ask("consume", topic, "--from-beginning", "--no-follow").out.split()
     assert sorted(consumed) == (["0"] if sent else ["0", "0", "1"])
 
@@ -82,7 +82,7 @@ def test_rejected_events_are_listed_retried_and_discarded(
         for value in ("small", f"x{noise}", f"y{noise}"):
             Outbox().write(connection, topic, key="k", value=value)
         connection.commit()
-    relayed = ask("outbox", "relay", "--drain")
+    relayed = ask("outbox", "relay", "--no-follow")
     assert relayed.code == 0
     assert "2 events rejected" in relayed.error
     (shown,) = json.loads(ask("outbox", "status", "--json").out)
@@ -98,8 +98,8 @@ def test_rejected_events_are_listed_retried_and_discarded(
     assert ask("outbox", "retry", "--event", "7").code == 3
     assert ask("outbox", "discard", "--event", "3", "--yes").out == "1 event deleted\n"
     ask("topic", "alter", topic, "--config", "max.message.bytes=10000")
-    assert ask("outbox", "retry", "--all").out == "1 event pending again\n"
-    assert ask("outbox", "relay", "--drain").code == 0
+    assert ask("outbox", "retry", "--all").out == "1 event pending\n"
+    assert ask("outbox", "relay", "--no-follow").code == 0
     consumed = ask("consume", topic, "--from-beginning", "--no-follow").out.split()
     assert sorted(each[:1] for each in consumed) == ["s", "x"]
     assert json.loads(ask("outbox", "rejected", "--json").out) == []
@@ -124,11 +124,27 @@ def test_init_prints_the_sql(run: Run) -> None:
 
 
 def test_wrong_usage(ask: Run, database: Path) -> None:
-    missing = ask("outbox", "relay", "--drain")
+    missing = ask("outbox", "relay", "--no-follow")
     assert missing.code == 1
     assert "millstream outbox init" in missing.error
     assert ask("outbox", "status", "--database", "mysql://x").code == 2
     assert ask("outbox", "init", "--table", "no;good").code == 2
     assert ask("outbox", "init", "--shards", "2").code == 1
     ask("outbox", "init")
-    assert ask("outbox", "relay", "--drain", "-X", "no.such.property=1").code == 2
+    assert ask("outbox", "relay", "--no-follow", "-X", "no.such.property=1").code == 2
+
+
+def test_json_of_commands_that_change_something(ask: Run, database: Path, topic: str) -> None:
+    made = ask("outbox", "init", "--json")
+    assert json.loads(made.out) == {"table": "millstream_outbox", "result": "created"}
+    fill(database, topic, 2)
+    change(database, "UPDATE millstream_outbox_shard SET batch = 5, claimed = '[1, 2]'")
+    settled = ask("outbox", "settle", "--shard", "0", "--unsent", "--json")
+    assert json.loads(settled.out) == {"shard": 0, "events": 2, "result": "unsent"}
+    relayed = ask("outbox", "relay", "--no-follow", "--json")
+    assert json.loads(relayed.out) == {"sent": 2, "rejected": 0, "undecided_shards": []}
+    for command, result in (("retry", "pending"), ("discard", "deleted")):
+        done = ask("outbox", command, "--all", *(["--yes"] * (command == "discard")), "--json")
+        assert json.loads(done.out) == {"events": 0, "result": result}
+    unasked = ask("outbox", "discard", "--all")
+    assert (unasked.code, "--yes" in unasked.error) == (2, True), unasked

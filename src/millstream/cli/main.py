@@ -32,9 +32,11 @@ MODULES: Final = {
         "produce": "produce",
         "consume": "consume",
         "outbox": "outbox",
-        "dlq": "dlq",
+        "dlq": "dlq.dlq",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
+        "profile": "profile",
+        "doctor": "doctor.doctor",
     }.items()
 }
 
@@ -87,14 +89,14 @@ def version(as_json: JsonOption = False) -> None:
     versions = {
         "millstream": _version(),
         "python": platform.python_version(),
-        "confluent-kafka": confluent_kafka.__version__,
+        "confluent_kafka": confluent_kafka.__version__,
         "librdkafka": confluent_kafka.libversion()[0],
     }
     if as_json:
         print_json(versions)
     else:
         for name, number in versions.items():
-            typer.echo(f"{name} {number}")
+            typer.echo(f"{name.replace('_', '-')} {number}")
 
 
 def _version() -> str:

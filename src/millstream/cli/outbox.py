@@ -22,6 +22,10 @@ from millstream.cli.support.failure import (
     guarded,
 )
 from millstream.cli.support.message import put_bytes
+from millstream.cli.support.option import FollowOption, YesOption
+from millstream.cli.support.outcome import confirm
+from millstream.cli.support.progress import progress
+from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.terminal import (
     JsonOption,
     counted,
@@ -42,6 +46,8 @@ app = typer.Typer(
 )
 
 _TABLE_DEFAULT: Final = "millstream_outbox"
+_NO_TIME: Final = Duration(0)
+_POLL: Final = Duration.parse("500ms")
 
 _DatabaseOption = Annotated[
     str,
@@ -80,6 +86,7 @@ def init(
     show: Annotated[
         bool, typer.Option("--print", help="Print the SQL for your migrations instead.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Create the outbox's tables."""
     from millstream.client.outbox.schema import SHARDS_DEFAULT, OutboxSchema
@@ -95,7 +102,10 @@ def init(
         is_created = found.init(shards, notify=notify)
     if not is_created:
         raise CommandError(ExitCode.EXISTS, f"table {table!r} already exists.")
-    typer.echo(f"{table}: created")
+    if as_json:
+        print_json({"table": table, "result": "created"})
+    else:
+        typer.echo(f"{table}: created")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -104,28 +114,29 @@ def relay(
     database: _DatabaseOption,
     table: _TableOption = _TABLE_DEFAULT,
     keep: Annotated[
-        float,
-        typer.Option(
-            min=0.0, metavar="SECONDS", help="Keep rows for this long after they were sent."
-        ),
-    ] = 0.0,
+        Duration, duration_option("--keep", help="Keep rows for this long after they were sent.")
+    ] = _NO_TIME,
     batch_rows: Annotated[
         int,
         typer.Option(min=1, max=100_000, help="Send at most this many rows in one transaction."),
     ] = 5_000,
     poll: Annotated[
-        float,
-        typer.Option(min=0.01, metavar="SECONDS", help="How often to poll without a notification."),
-    ] = 0.5,
+        Duration,
+        duration_option("--poll", minimum="10ms", help="How often to poll without a notification."),
+    ] = _POLL,
     shards_max: Annotated[
         int | None,
         typer.Option(min=1, help="Relay at most this many shards; other relays do the rest."),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="Exit once nothing is pending.")] = False,
+    follow: FollowOption = True,
+    as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
-    """Send events as they are committed. Several relays share the work; each event is sent once."""
+    """Send events as they are committed. Several relays share the work; each event is sent once.
+
+    It runs until it is stopped, or with --no-follow until no event is pending.
+    """
     from millstream.client.outbox.relay import Relay, RelaySettings
     from millstream.client.outbox.source import BatchLimit
 
@@ -134,14 +145,25 @@ def relay(
         keep_s=keep,
         poll_s=poll,
         shards_max=shards_max,
-        drain=drain,
+        drain=not follow,
     )
     given = client_properties(servers, properties, "millstream-outbox")
     with _outbox_failures():
         worker = Relay(_database(database, table), given, settings, note)
-        with on_termination(worker.stop):
+        # A relay that runs for ever must not fill a log file with its progress.
+        shown = progress("events sent", count=lambda: worker.sent, lines=not follow)
+        with on_termination(worker.stop), shown:
             worker.run()
-    note(f"{counted(worker.sent, 'event')} sent")
+    if as_json:
+        print_json(
+            {
+                "sent": worker.sent,
+                "rejected": worker.rejected,
+                "undecided_shards": sorted(worker.undecided_shards),
+            }
+        )
+    else:
+        note(f"{counted(worker.sent, 'event')} sent")
     if worker.rejected:
         note(f"{counted(worker.rejected, 'event')} rejected: see `millstream outbox rejected`.")
     if worker.undecided_shards:
@@ -190,6 +212,7 @@ def settle(
         bool, typer.Option("--sent/--unsent", help="Whether the claimed batch is in the topic.")
     ],
     table: _TableOption = _TABLE_DEFAULT,
+    as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
 ) -> None:
@@ -210,7 +233,11 @@ def settle(
                 sink.close()
         except (SinkError, InterruptedSinkError) as error:
             raise CommandError(ExitCode.NO_CONNECTION, f"{servers}: {error}") from None
-    typer.echo(f"shard {shard}: {counted(rows, 'event')} marked as {'sent' if sent else 'unsent'}")
+    result = "sent" if sent else "unsent"
+    if as_json:
+        print_json({"shard": shard, "events": rows, "result": result})
+    else:
+        typer.echo(f"shard {shard}: {counted(rows, 'event')} marked as {result}")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -258,12 +285,13 @@ def retry(
     events: _EventsOption = None,
     everything: _AllOption = False,
     table: _TableOption = _TABLE_DEFAULT,
+    as_json: JsonOption = False,
 ) -> None:
     """Send rejected events again, after the cause was fixed."""
     chosen = _chosen(events, everything)
     with _outbox_failures():
         count = _outbox(database, table).retry(chosen)
-    _report(count, chosen, "pending again")
+    _report(count, chosen, "pending", as_json)
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -273,7 +301,8 @@ def discard(
     events: _EventsOption = None,
     everything: _AllOption = False,
     table: _TableOption = _TABLE_DEFAULT,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete rejected events."""
     chosen = _chosen(events, everything)
@@ -281,9 +310,9 @@ def discard(
         outbox = _outbox(database, table)
         if not yes:
             which = "all rejected events" if chosen is None else counted(len(chosen), "event")
-            typer.confirm(f"Delete {which} of {table}?", abort=True)
+            confirm(f"Delete {which} of {table}?", "deleting", "nothing was deleted.")
         count = outbox.discard(chosen)
-    _report(count, chosen, "deleted")
+    _report(count, chosen, "deleted", as_json)
 
 
 def _chosen(events: list[int] | None, everything: bool) -> list[int] | None:
@@ -293,10 +322,13 @@ def _chosen(events: list[int] | None, everything: bool) -> list[int] | None:
     return events or None
 
 
-def _report(count: int, chosen: list[int] | None, what: str) -> None:
+def _report(count: int, chosen: list[int] | None, result: str, as_json: bool) -> None:
     if chosen is not None and not count:
         raise CommandError(ExitCode.NOT_FOUND, "no such rejected event.")
-    typer.echo(f"{counted(count, 'event')} {what}")
+    if as_json:
+        print_json({"events": count, "result": result})
+    else:
+        typer.echo(f"{counted(count, 'event')} {result}")
 
 
 def _rejected_row(event: RejectedEvent) -> dict[str, Any]:

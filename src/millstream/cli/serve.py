@@ -21,6 +21,7 @@ import typer
 
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.profile import FILE_VARIABLE, PROFILE_VARIABLE
 from millstream.cli.support.terminal import format_time, print_json, print_table
 from millstream.model.bootstrap import SERVERS_VARIABLE
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
 
 #: MILLSTREAM_* variables that are not settings of a broker.
-_OWN_VARIABLES: Final = frozenset({SERVERS_VARIABLE, "MILLSTREAM_CONFIG"})
+_OWN_VARIABLES: Final = frozenset(
+    {SERVERS_VARIABLE, "MILLSTREAM_CONFIG", PROFILE_VARIABLE, FILE_VARIABLE}
+)
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
 #: The source of default replication factors.

@@ -33,10 +33,10 @@ def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
 def test_status_of_one_broker(ask: Run, topic: str) -> None:
     outcome = ask("cluster", "status")
     assert outcome.code == 0, outcome
-    assert outcome.out.startswith("whole\n")
+    assert outcome.out.startswith("healthy\n")
     assert "1 alive" in outcome.out
     found = json.loads(ask("cluster", "status", "--json").out)
-    assert found["whole"]
+    assert found["healthy"]
     assert found["brokers"] == 1
     assert found["partitions"] >= 3
     (row,) = rows_of(ask, "brokers")
@@ -45,27 +45,39 @@ def test_status_of_one_broker(ask: Run, topic: str) -> None:
     assert f"{row['host']}:{row['port']}" in ask("cluster", "brokers").out
 
 
-def test_partitions_are_filtered_by_topic_broker_and_trouble(ask: Run, topic: str) -> None:
+def test_partitions_are_filtered_by_topic_broker_and_health(ask: Run, topic: str) -> None:
     rows = rows_of(ask, "partitions", topic)
     assert [(row["topic"], row["partition"]) for row in rows] == [(topic, n) for n in range(3)]
     leader = rows[0]["leader"]
     assert rows[0]["replicas"] == rows[0]["isr"] == [leader]
     assert rows_of(ask, "partitions", "?" + topic[1:], "--broker", str(leader)) == rows
     assert rows_of(ask, "partitions", topic, "--broker", "999") == []
-    assert rows_of(ask, "partitions", topic, "--troubled") == []
+    assert rows_of(ask, "partitions", topic, "--unhealthy") == []
     assert topic in ask("cluster", "partitions", topic).out
-    assert "No partitions are in trouble" in ask("cluster", "partitions", "--troubled").error
+    assert "All partitions are healthy" in ask("cluster", "partitions", "--unhealthy").error
 
 
 def test_an_election_that_is_not_needed(ask: Run, topic: str) -> None:
-    rows = rows_of(ask, "elect", topic)
-    assert rows == [{"partition": f"{topic}-{n}", "result": "not needed"} for n in range(3)]
+    unneeded = [{"topic": topic, "partition": n, "result": "not needed"} for n in range(3)]
+    assert rows_of(ask, "elect", topic) == unneeded
+    assert rows_of(ask, "elect", f"?{topic[1:]}", topic, "--preferred") == unneeded
+    assert rows_of(ask, "elect", f"{topic}|nothing", "--regex", "-p", "2") == unneeded[2:]
     unclean = rows_of(ask, "elect", topic, "--partition", "1", "--unclean", "--yes")
-    assert unclean == [{"partition": f"{topic}-1", "result": "not needed"}]
+    assert unclean == unneeded[1:2]
+    everything = rows_of(ask, "elect", "--all-topics")
+    assert [row for row in everything if row["topic"] == topic] == unneeded
+    assert "3 partitions needed no election" in ask("cluster", "elect", topic).error
+
+
+def test_elections_that_are_rejected(ask: Run, topic: str) -> None:
     unasked = ask("cluster", "elect", topic, "--unclean")
     assert unasked.code == 2, unasked
     assert "--yes" in unasked.error
-    assert ask("cluster", "elect", f"no-such-{topic}").code == 3
+    assert ask("cluster", "elect").code == 2
+    assert ask("cluster", "elect", topic, "--all-topics").code == 2
+    missing = ask("cluster", "elect", f"no-such-{topic}")
+    assert (missing.code, "does not exist" in missing.error) == (3, True), missing
+    assert "no topic matches" in ask("cluster", "elect", f"no-such-{topic}*").error
     assert ask("cluster", "elect", topic, "--partition", "99").code == 3
 
 
@@ -136,7 +148,9 @@ class Up:
 
     def pids(self) -> dict[str, int]:
         words = [line.split() for line in self.output.read_text().splitlines()]
-        return {row[0]: int(row[3]) for row in words if row and row[0].startswith(("br", "etcd-"))}
+        return {
+            row[0]: int(row[3]) for row in words if row and row[0].startswith(("broker-", "etcd-"))
+        }
 
 
 def test_up_starts_stops_and_restarts_with_its_data(run: Run, tmp_path: Path) -> None:

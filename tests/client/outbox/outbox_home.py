@@ -84,7 +84,7 @@ class OutboxHome:
 
     def drain(self) -> None:
         """Send the pending events, and end."""
-        relay = self.start_relay("--drain")
+        relay = self.start_relay("--no-follow")
         assert relay.wait(END_SECONDS_MAX) == 0, self.said()
         self.relays.remove(relay)
         assert self.pending() == 0, self.said()

@@ -43,7 +43,7 @@ def job(broker: LocalBroker) -> Job:
 def test_reports(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path) -> None:
     broker.create_topic(topic_name, 1, KEEPING)
     write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
-    command = ("archive", topic_name, "--to", tmp_path / "a", "--available-now", "--json")
+    command = ("archive", topic_name, "--to", tmp_path / "a", "--no-follow", "--json")
     dry = job(*command, "--dry-run")
     assert dry.exit_code == 0, dry.output
     told = json.loads(dry.stdout)
@@ -60,7 +60,7 @@ def test_reports(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path)
 
 def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
     to = ("--to", tmp_path)
-    missing = job("archive", topic_name, *to, "--available-now", "--dry-run")
+    missing = job("archive", topic_name, *to, "--no-follow", "--dry-run")
     assert (missing.exit_code, "does not exist" in missing.stderr) == (3, True)
     assert job("archive", "t", "--to", "s3://bucket/t").exit_code == 2
     assert job("snapshot", "t", *to, "--master", "local", "--remote", "sc://x").exit_code == 2
@@ -69,7 +69,7 @@ def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
     assert job(*replay, "--since", "yesterday").exit_code == 2
     file = tmp_path / "file"
     file.write_text("")
-    wrong = job("archive", "t", "--to", file, "--available-now")
+    wrong = job("archive", "t", "--to", file, "--no-follow")
     assert (wrong.exit_code, f"{file}/_millstream: Not a directory." in wrong.stderr) == (1, True)
     nobody = ("-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=300")
     assert job("snapshot", "t", *to, *nobody).exit_code == 4

@@ -147,7 +147,7 @@ def test_jobs_killed_at_random_moments(spark: SparkSession, setup: JobSetup) -> 
     rng = random.Random(choose_seed("MILLSTREAM_JOB_SEED"))
     folder = str(setup.folder)
     arguments = {
-        "archive": ["--to", folder, "--available-now", "--batch-records", "300"],
+        "archive": ["--to", folder, "--no-follow", "--batch-records", "300"],
         "snapshot": ["--to", folder],
         "replay": ["--to", setup.again, "--state", folder, "--same-partitions", "--rate", "50"],
     }[setup.function]

@@ -97,9 +97,9 @@ def test_commands_on_a_server(broker: LocalBroker, topics: tuple[str, str], tmp_
     topic, again = topics
     broker.create_topic(f"{topic}.dlq", 1)
     jobs: list[tuple[str, ...]] = [
-        ("archive", topic, "--to", str(tmp_path / "archive"), "--available-now"),
-        ("archive", topic, "--to", str(tmp_path / "d"), "--available-now", "--format", "delta"),
-        ("archive", topic, "--to", str(tmp_path / "i"), "--available-now", "--format", "iceberg"),
+        ("archive", topic, "--to", str(tmp_path / "archive"), "--no-follow"),
+        ("archive", topic, "--to", str(tmp_path / "d"), "--no-follow", "--format", "delta"),
+        ("archive", topic, "--to", str(tmp_path / "i"), "--no-follow", "--format", "iceberg"),
         ("snapshot", topic, "--to", str(tmp_path / "snapshot")),
         ("replay", topic, "--to", again, "--state", str(tmp_path / "replay")),
         ("audit", topic, "--output", again),

@@ -101,7 +101,7 @@ def test_from_init_to_topics_and_dead_letters(servers: str, project: Path) -> No
 def test_it_runs_until_it_is_interrupted(servers: str, project: Path, tmp_path: Path) -> None:
     send(servers, order("o1", 200_000))
     said, result = tmp_path / "said", tmp_path / "result"
-    arguments = ("pipeline", "run", str(project), "--continuous", "--json", *ON_SPARK)
+    arguments = ("pipeline", "run", str(project), "--follow", "--json", *ON_SPARK)
     with said.open("w") as error, result.open("w") as out:
         process = subprocess.Popen(command(*arguments), stdout=out, stderr=error)
         try:

@@ -1,4 +1,4 @@
-"""`millstream broker`: list, decommission."""
+"""`millstream broker`: list, decommission. `config` is in `broker_config.py`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from millstream.cli.cluster import broker_config
 from millstream.cli.cluster.broker_admin import BrokerAdmin, BrokerRow
 from millstream.cli.support.cluster_connection import connected_cluster
+from millstream.cli.support.completion import complete_brokers
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
@@ -16,11 +18,11 @@ from millstream.cli.support.connection import (
     TimeoutOption,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.progress import progress
+from millstream.cli.support.quantity import ByteRate, byte_rate_option
 from millstream.cli.support.terminal import (
     JsonOption,
     counted,
-    error_console,
-    note,
     print_json,
     print_table,
 )
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
-app = typer.Typer(no_args_is_help=True, help="List brokers, and remove one from the cluster.")
+app = typer.Typer(
+    no_args_is_help=True, help="List and configure brokers, and remove one from the cluster."
+)
+app.add_typer(broker_config.app, name="config")
 
 _POLL_S: Final = 0.5
 #: This many polls in a row must find no reassignment: the controller may have just started one.
@@ -98,7 +103,15 @@ def list_brokers(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def decommission(
-    broker: Annotated[int, typer.Argument(metavar="ID", min=0, help="The broker to decommission.")],
+    broker: Annotated[
+        int,
+        typer.Argument(
+            metavar="ID",
+            min=0,
+            help="The broker to decommission.",
+            autocompletion=complete_brokers,
+        ),
+    ],
     cancel: Annotated[
         bool,
         typer.Option(
@@ -112,12 +125,11 @@ def decommission(
         bool, typer.Option("--wait/--no-wait", help="Whether to wait until it is done.")
     ] = True,
     throttle: Annotated[
-        int | None,
-        typer.Option(
+        ByteRate | None,
+        byte_rate_option(
             "--throttle",
-            min=1,
-            metavar="BYTES/S",
-            help="Limit for the replication of all reassignments, per broker and direction."
+            minimum="1B/s",
+            help="Limit for the replication of all reassignments, per broker and direction: 50MB/s."
             " Removed once the broker is empty, or by --cancel.",
         ),
     ] = None,
@@ -141,7 +153,7 @@ def decommission(
         row = _cancel(requests, row, timeout)
     elif not status:
         if throttle is not None:
-            requests.send(lambda admin: admin.set_throttle(throttle))
+            requests.send(lambda admin: admin.set_throttle(int(throttle)))
         requests.send(lambda admin: admin.decommission(broker))
         row = requests.send(lambda admin: admin.row(broker))
         if wait:
@@ -177,21 +189,13 @@ def _cancel(requests: _BrokerRequests, row: BrokerRow, timeout_s: float) -> Brok
 
 def _watch(requests: _BrokerRequests, row: BrokerRow) -> BrokerRow:
     """Show the progress until the broker is empty. Raises CommandError if it was cancelled."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
     total, broker_id = row.replicas, row.broker
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    console = error_console()
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"replicas moved from broker {broker_id}", total=total)
+    with progress(f"replicas moved from broker {broker_id}", total=total) as shown:
         while row.replicas and row.is_decommissioned:
-            progress.update(task, total=total, completed=total - row.replicas)
+            shown.update(total - row.replicas, total=total)
             time.sleep(_POLL_S)
-            before, row = row, requests.send(lambda admin: admin.row(broker_id))
+            row = requests.send(lambda admin: admin.row(broker_id))
             total = max(total, row.replicas)
-            if row.replicas != before.replicas and not console.is_terminal:
-                note(f"{total - row.replicas} of {counted(total, 'replica')} moved")
-        progress.update(task, total=total, completed=total - row.replicas)
     if not row.is_decommissioned:
         raise CommandError(ExitCode.FAILED, f"broker {broker_id} was put back into service.")
     return row

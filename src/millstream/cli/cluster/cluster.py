@@ -7,7 +7,6 @@ These commands are clients: they show the metadata that any broker returns.
 
 from __future__ import annotations
 
-import fnmatch
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +14,7 @@ import typer
 
 from millstream.cli.cluster.cluster_up import up
 from millstream.cli.cluster.election import elect
+from millstream.cli.support.completion import complete_brokers, complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -23,6 +23,7 @@ from millstream.cli.support.connection import (
     TimeoutOption,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded
+from millstream.cli.support.option import RegexOption, name_matcher
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
@@ -49,6 +50,10 @@ class PartitionRow:
     isr: tuple[int, ...]
 
     @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
     def is_under_replicated(self) -> bool:
         return len(self.isr) < len(self.replicas)
 
@@ -65,10 +70,10 @@ def status(
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show whether the cluster is whole. The exit code is 1 if it is not."""
+    """Show whether the cluster is healthy. The exit code is 1 if it is not."""
     connection = Connection(servers, properties, timeout)
     description, metadata = _describe(connection)
-    partitions = _partitions(metadata)
+    partitions = partition_rows(metadata)
     lost = sorted(
         {node for row in partitions for node in row.replicas} - {n.id for n in description.nodes}
     )
@@ -84,12 +89,12 @@ def status(
         "under_replicated": sum(row.is_under_replicated for row in partitions),
         "not_led_by_preferred": sum(not row.is_led_by_preferred for row in partitions),
     }
-    is_whole = not (lost or found["without_leader"] or found["under_replicated"])
+    is_healthy = not (lost or found["without_leader"] or found["under_replicated"])
     if as_json:
-        print_json({**found, "whole": is_whole})
+        print_json({"healthy": is_healthy, **found})
     else:
-        _print_status(found, is_whole)
-    if not is_whole:
+        _print_status(found, is_healthy)
+    if not is_healthy:
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -104,7 +109,7 @@ def brokers(
     """List live brokers with the partitions that each leads and replicates."""
     connection = Connection(servers, properties, timeout)
     description, metadata = _describe(connection)
-    partitions = _partitions(metadata)
+    partitions = partition_rows(metadata)
     controller = description.controller.id if description.controller else None
     rows: list[dict[str, Any]] = [
         {
@@ -144,27 +149,42 @@ def brokers(
 @guarded
 def partitions(
     pattern: Annotated[
-        str, typer.Argument(help="Show matching topics; * and ? match any characters.")
+        str,
+        typer.Argument(
+            help="Show matching topics; * and ? match any characters.",
+            autocompletion=complete_topics,
+        ),
     ] = "*",
-    troubled: Annotated[
-        bool, typer.Option("--troubled", help="Only partitions without a leader or out of sync.")
+    unhealthy: Annotated[
+        bool,
+        typer.Option(
+            "--unhealthy", help="Only partitions without a leader or with a replica out of sync."
+        ),
     ] = False,
     broker: Annotated[
-        int | None, typer.Option("--broker", help="Only partitions with a replica on this broker.")
+        int | None,
+        typer.Option(
+            "--broker",
+            metavar="ID",
+            help="Only partitions with a replica on this broker.",
+            autocompletion=complete_brokers,
+        ),
     ] = None,
+    regex: RegexOption = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List partitions with their leaders, replicas and in-sync replicas."""
+    matches = name_matcher([pattern], is_regex=regex)
     connection = Connection(servers, properties, timeout)
     rows = [
         row
-        for row in _partitions(connection.metadata(connection.admin()))
-        if fnmatch.fnmatchcase(row.topic, pattern)
+        for row in partition_rows(connection.metadata(connection.admin()))
+        if matches(row.topic)
         and (broker is None or broker in row.replicas)
-        and (not troubled or row.leader is None or row.is_under_replicated)
+        and (not unhealthy or row.leader is None or row.is_under_replicated)
     ]
     if as_json:
         print_json(
@@ -183,7 +203,7 @@ def partitions(
         headings = ["TOPIC", "PARTITION", "LEADER", "REPLICAS", "IN SYNC"]
         print_table(headings, map(_cells, rows), right=("PARTITION", "LEADER"))
     else:
-        note("No partitions are in trouble." if troubled else "No partitions match.")
+        note("All partitions are healthy." if unhealthy else "No partitions match.")
 
 
 def _describe(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
@@ -191,7 +211,8 @@ def _describe(connection: Connection) -> tuple[DescribeClusterResult, ClusterMet
     return described, connection.metadata(admin)
 
 
-def _partitions(metadata: ClusterMetadata) -> list[PartitionRow]:
+def partition_rows(metadata: ClusterMetadata) -> list[PartitionRow]:
+    """Return all partitions, by topic and number."""
     return [
         PartitionRow(
             name,
@@ -215,8 +236,9 @@ def _cells(row: PartitionRow) -> list[object]:
     ]
 
 
-def _print_status(found: dict[str, Any], is_whole: bool) -> None:
-    typer.secho("whole" if is_whole else "not whole", fg="green" if is_whole else "red", bold=True)
+def _print_status(found: dict[str, Any], is_healthy: bool) -> None:
+    word, color = ("healthy", "green") if is_healthy else ("unhealthy", "red")
+    typer.secho(word, fg=color, bold=True)
     controller = found["controller"]
     typer.echo(f"cluster      {found['cluster_id']}")
     typer.echo(f"controller   {'none' if controller is None else f'broker {controller}'}")

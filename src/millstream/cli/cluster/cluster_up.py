@@ -12,6 +12,7 @@ Brokers listen on PORT, PORT+1, ... Etcd member N uses ETCD_PORT+10*(N-1) and th
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ import typer
 
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
-from millstream.cli.support.terminal import note, print_table
+from millstream.cli.support.progress import progress
+from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
 from millstream.env.termination import on_termination
 from millstream.model.durability import default_replicas
 from millstream.process.broker_server import BrokerEndpoints, BrokerServer
@@ -98,6 +100,7 @@ def up(
             "--set", "-s", metavar="KEY=VALUE", help="A setting for all brokers. Repeatable."
         ),
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine: an etcd and several brokers.
 
@@ -114,6 +117,7 @@ def up(
             metadata = cluster.start_etcd(etcd_members, etcd_port)
         plan = _BrokerPlan(brokers, _split(racks or ()), port, http_port, metadata, own)
         cluster.start_brokers(plan)
+        cluster.show(as_json)
         cluster.watch()
 
 
@@ -137,8 +141,9 @@ class _LocalCluster:
     def __exit__(self, *_: object) -> None:
         if any(broker.is_alive() for broker in self._brokers):
             note("Stopping.")
-        stop_all(self._brokers, STOP_S_MAX)
-        stop_all(self._members, STOP_S_MAX)
+        with progress("stopping the cluster"):
+            stop_all(self._brokers, STOP_S_MAX)
+            stop_all(self._members, STOP_S_MAX)
 
     def start_etcd(self, count: int, port: int) -> str:
         """Start the members and return the address of the metadata store."""
@@ -182,33 +187,46 @@ class _LocalCluster:
         for server in servers:
             server.is_detached = True
             server.start(wait=False)
-        for server in servers:
-            try:
-                server.wait_until_ready(START_S_MAX, self.stop_requested.is_set)
-            except ServerFailed as error:
-                raise CommandError(ExitCode.FAILED, str(error)) from None
+        kind = servers[0].name.rpartition("-")[0]
+        with progress(f"{kind} processes ready", total=len(servers)) as shown:
+            for server in servers:
+                try:
+                    server.wait_until_ready(START_S_MAX, self.stop_requested.is_set)
+                except ServerFailed as error:
+                    raise CommandError(ExitCode.FAILED, str(error)) from None
+                shown.advance()
 
-    def watch(self) -> None:
-        """Show the cluster, and report each process that exits, until the user stops it."""
+    def show(self, as_json: bool) -> None:
+        """Print the processes."""
         if self.stop_requested.is_set():
             return
+        addresses: dict[str, tuple[str, object]] = {
+            each.name: (each.address, None) for each in self._members
+        }
+        for broker in self._brokers:
+            addresses[broker.name] = (broker.bootstrap, broker.settings.get("broker.rack"))
         rows = [
-            (member.name, member.address, "-", member.pid, str(member.log_path))
-            for member in self._members
+            {
+                "process": each.name,
+                "address": addresses[each.name][0],
+                "rack": addresses[each.name][1],
+                "pid": each.pid,
+                "log": str(each.log_path),
+            }
+            for each in (*self._members, *self._brokers)
         ]
-        rows += [
-            (
-                broker.name,
-                broker.bootstrap,
-                str(broker.settings.get("broker.rack", "-")),
-                broker.pid,
-                str(broker.log_path),
-            )
-            for broker in self._brokers
-        ]
-        print_table(["PROCESS", "ADDRESS", "RACK", "PID", "LOG"], rows, right=("PID",))
+        if as_json:
+            print_json(rows)
+            # The output may be a pipe, whose reader waits for it.
+            sys.stdout.flush()
+        else:
+            cells = [["-" if cell is None else cell for cell in row.values()] for row in rows]
+            print_table(["PROCESS", "ADDRESS", "RACK", "PID", "LOG"], cells, right=("PID",))
         servers = ",".join(broker.bootstrap for broker in self._brokers)
         note(f"\nClients connect to {servers}. Ctrl-C stops everything.")
+
+    def watch(self) -> None:
+        """Report each process that exits, until the user stops the cluster."""
         while not self.stop_requested.wait(_POLL_S):
             self._report_exits()
             if not any(broker.is_alive() for broker in self._brokers):

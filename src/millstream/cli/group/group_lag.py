@@ -97,7 +97,7 @@ def _show(row: dict[str, Any], as_json: bool) -> None:
     if row["unknown_partitions"]:
         note(
             f"The lag of {counted(row['unknown_partitions'], 'partition')} is unknown: no leader"
-            " responds. See `millstream cluster partitions --troubled`."
+            " responds. See `millstream cluster partitions --unhealthy`."
         )
     if not row["partitions"]:
         return

@@ -20,13 +20,24 @@ from millstream.cli.job.job_frame import (
     job_command,
     moment_of,
 )
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.failure import CommandError, ExitCode
+from millstream.cli.support.option import FollowOption
 from millstream.cli.support.position import is_duration
+from millstream.cli.support.quantity import (
+    Duration,
+    Rate,
+    Size,
+    duration_option,
+    rate_option,
+    size_option,
+)
 
 app = typer.Typer(no_args_is_help=True, help="Archive, replay and analyse whole topics with Spark.")
 app.add_typer(job_insight.app)
 
-
+_INTERVAL: Final = Duration.parse("1m")
+_FILE_SIZE: Final = Size.parse("128MiB")
 _RANGE: Final = re.compile(r"(\d+):(\d+)-(\d+)\Z")
 
 
@@ -38,23 +49,26 @@ class TableFormat(StrEnum):
 
 @job_command(app)
 def archive(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics to archive.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...", help="The topics to archive.", autocompletion=complete_topics
+        ),
+    ],
     to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The archive's folder.")],
     table_format: Annotated[
         TableFormat, typer.Option("--format", help="Format of the archive's table.")
     ] = TableFormat.parquet,
-    available_now: Annotated[
-        bool, typer.Option("--available-now", help="Stop once all current records are archived.")
-    ] = False,
-    interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="Time between batches.")
-    ] = 60.0,
+    follow: FollowOption = True,
+    interval: Annotated[
+        Duration, duration_option("--interval", minimum="100ms", help="Time between batches.")
+    ] = _INTERVAL,
     batch_records: Annotated[
         int, typer.Option("--batch-records", min=1, help="At most this many records per batch.")
     ] = 2_000_000,
-    file_mib: Annotated[
-        int, typer.Option("--file-size", min=1, metavar="MIB", help="Target size of files.")
-    ] = 128,
+    file_size: Annotated[
+        Size, size_option("--file-size", minimum="1MiB", help="Target size of files.")
+    ] = _FILE_SIZE,
     allow_gaps: AllowGapsOption = False,
     compact: Annotated[
         bool,
@@ -67,17 +81,17 @@ def archive(
 ) -> None:
     """Archive topics into a table by topic, date and hour; each record once.
 
-    It runs until it is stopped, or with --available-now up to the current end. The archive holds
+    It runs until it is stopped, or with --no-follow up to the current end. The archive holds
     the offsets: another run, also after a crash, continues where the last one ended.
     """
     from millstream.spark.job.archiving.archive_job import ArchiveOptions
     from millstream.spark.job.archiving.archive_job import archive as run
 
     settings = ArchiveOptions(
-        available_now=available_now,
-        interval_s=interval_s,
+        available_now=not follow,
+        interval_s=interval,
         batch_records_max=batch_records,
-        file_bytes=file_mib << 20,
+        file_bytes=file_size,
         allow_gaps=allow_gaps,
         compact=compact,
     )
@@ -90,7 +104,9 @@ def archive(
 
 @job_command(app)
 def snapshot(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topics)
+    ],
     to: Annotated[str, typer.Option("--to", metavar="FOLDER", help="The table's folder.")],
     allow_gaps: AllowGapsOption = False,
     *,
@@ -108,8 +124,18 @@ def snapshot(
 
 @job_command(app)
 def replay(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to replay.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="The topic to send to.")],
+    topic: Annotated[
+        str,
+        typer.Argument(
+            metavar="TOPIC", help="The topic to replay.", autocompletion=complete_topics
+        ),
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="TOPIC", help="The topic to send to.", autocompletion=complete_topics
+        ),
+    ],
     state: Annotated[
         str,
         typer.Option("--state", metavar="FOLDER", help="Folder for the progress of the replay."),
@@ -143,8 +169,8 @@ def replay(
         ),
     ] = None,
     rate: Annotated[
-        float | None,
-        typer.Option("--rate", min=0.1, help="Send at most this many records per second."),
+        Rate | None,
+        rate_option("--rate", minimum="0.1/s", help="Send at most this many records: 1000/s."),
     ] = None,
     same_partitions: Annotated[
         bool, typer.Option("--same-partitions", help="Keep each record's partition.")

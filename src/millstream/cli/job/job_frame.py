@@ -27,8 +27,11 @@ from millstream.cli.support.connection import (
     parse_pairs,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.option import DryRunOption
 from millstream.cli.support.position import parse_moment_option
-from millstream.cli.support.terminal import JsonOption, error_console, note, print_json, print_table
+from millstream.cli.support.progress import progress
+from millstream.cli.support.reachability import require_broker
+from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.job_error import Failure, JobError
@@ -54,9 +57,6 @@ RemoteOption: TypeAlias = Annotated[
         help="Run on this Spark Connect server instead of a master.",
         rich_help_panel="Spark",
     ),
-]
-DryRunOption: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Only show what the job would do.")
 ]
 AllowGapsOption: TypeAlias = Annotated[
     bool, typer.Option("--allow-gaps", help="Continue if retention has deleted records.")
@@ -146,16 +146,18 @@ def perform(
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
+    # The job itself would wait for a minute.
+    require_broker(shared.servers)
     stop = threading.Event()
     stopping = nullcontext() if is_read_only else _stopping(stop)
-    with _job_failures(), stopping, _shown(shared.as_json) as progress:
+    with _job_failures(), stopping, _shown() as on_step:
         options: RunOptions = {
             "bootstrap_servers": shared.servers,
             "properties": parse_pairs(shared.properties or (), "--property"),
             "master": shared.master,
             "remote": shared.remote,
             "dry_run": shared.dry_run,
-            "progress": progress,
+            "progress": on_step,
             "stop": stop,
         }
         return job(options)
@@ -264,23 +266,12 @@ def _stopping(stop: threading.Event) -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _shown(quiet: bool) -> Iterator[Progress]:
-    """Show the steps on standard error if it is a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    from millstream.spark.job.report import silent
-
-    console = error_console()
-    if quiet or not console.is_terminal:
-        yield silent
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bar(*columns, TimeElapsedColumn(), console=console, transient=True) as bar:
-        line = bar.add_task("starting Spark", total=None)
+def _shown() -> Iterator[Progress]:
+    """Show the steps on standard error."""
+    with progress("starting Spark") as shown:
 
         def show(step: Step) -> None:
             text = f"{step.what} ({step.unit})" if step.total is not None else step.what
-            bar.update(line, description=text, completed=step.done, total=step.total)
+            shown.restart(text, done=step.done, total=step.total)
 
         yield show

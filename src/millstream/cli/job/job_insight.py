@@ -7,13 +7,15 @@ from typing import Annotated
 import typer
 
 from millstream.cli.job.job_frame import Shared, SinceOption, UntilOption, job_command, moment_of
+from millstream.cli.support.completion import complete_topics
+from millstream.cli.support.quantity import Duration, duration_option
 
 app = typer.Typer()
 
 
 @job_command(app)
 def profile(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write an HTML page with plots.")
     ] = None,
@@ -34,7 +36,12 @@ def profile(
 
 @job_command(app)
 def audit(
-    source: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The input topics.")],
+    source: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TOPIC...", help="The input topics.", autocompletion=complete_topics
+        ),
+    ],
     output: Annotated[
         list[str],
         typer.Option(
@@ -42,6 +49,7 @@ def audit(
             "-o",
             metavar="TOPIC|FOLDER",
             help="Output topic or Parquet table. Repeatable.",
+            autocompletion=complete_topics,
         ),
     ],
     identity: Annotated[
@@ -64,10 +72,8 @@ def audit(
         bool, typer.Option("--distinct", help="Duplicates in the input must be in the output once.")
     ] = False,
     late: Annotated[
-        float | None,
-        typer.Option(
-            "--late", metavar="SECONDS", help="Output that is later than this is an error."
-        ),
+        Duration | None,
+        duration_option("--late", help="Output that is later than this is an error."),
     ] = None,
     key: Annotated[str, typer.Option("--key", metavar="SQL", help="Key of a table's row.")] = "key",
     time_sql: Annotated[
@@ -105,7 +111,11 @@ def audit(
 def deadletters(
     topic: Annotated[
         str,
-        typer.Argument(metavar="TOPIC", help="The topic, or its dead-letter topic (TOPIC.dlq)."),
+        typer.Argument(
+            metavar="TOPIC",
+            help="The topic, or its dead-letter topic (TOPIC.dlq).",
+            autocompletion=complete_topics,
+        ),
     ],
     samples: Annotated[int, typer.Option("--samples", min=0, help="Samples of each error.")] = 2,
     since: SinceOption = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +17,11 @@ from millstream.cli.support.failure import (
     CommandError,
     ExitCode,
     guarded,
-    no_connection,
 )
+from millstream.cli.support.option import FollowOption
+from millstream.cli.support.progress import progress
+from millstream.cli.support.quantity import Duration, duration_option
+from millstream.cli.support.reachability import connect_error, parse_address, require_broker
 from millstream.cli.support.terminal import JsonOption, format_duration, note, print_json
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
@@ -36,7 +38,7 @@ app = typer.Typer(
 )
 
 _HERE: Final = Path()
-_CONNECT_S_MAX: Final = 10.0
+_PAUSE: Final = Duration.parse("1s")
 #: The default port of Spark Connect.
 _REMOTE_PORT: Final = 15002
 _ProjectArgument = Annotated[
@@ -84,14 +86,19 @@ def init(
             help="Brokers of the project's topics.",
         ),
     ] = SERVERS_DEFAULT,
+    as_json: JsonOption = False,
 ) -> None:
     """Create a working project: input topics, tables and views, an output topic, dead letters."""
     from millstream.spark.pipeline import project
 
+    name = name or folder.resolve().name
     try:
-        written = project.make(folder, name or folder.resolve().name, servers)
+        written = project.make(folder, name, servers)
     except project.ProjectExistsError as error:
         raise CommandError(ExitCode.EXISTS, str(error)) from None
+    if as_json:
+        print_json({"pipeline": name, "files": [str(path) for path in written]})
+        return
     for path in written:
         typer.echo(str(path))
     note(
@@ -111,13 +118,18 @@ def validate(
     master: _MasterOption = None,
     remote: _RemoteOption = None,
     conf: _ConfOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Let Spark resolve every table, view and flow of a project without running it."""
-    with _pipeline_failures(remote):
+    with _pipeline_failures(remote), progress("starting Spark") as shown:
         project = _project(folder, servers, conf)
         with _pipeline(project, master, remote, lambda flow: None) as pipeline:
+            shown.update(what="resolving flows")
             pipeline.validate()
-    typer.echo(f"{project.spec.name}: valid")
+    if as_json:
+        print_json({"pipeline": project.spec.name, "result": "valid"})
+    else:
+        typer.echo(f"{project.spec.name}: valid")
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -127,12 +139,10 @@ def run(
     refresh: _TablesOption = None,
     full_refresh: _TablesOption = None,
     full_refresh_all: Annotated[bool, typer.Option(help="Rebuild all tables.")] = False,
-    continuous: Annotated[
-        bool, typer.Option("--continuous", help="Repeat updates until stopped.")
-    ] = False,
+    follow: FollowOption = False,
     pause: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Time between updates.")
-    ] = 1.0,
+        Duration, duration_option("--pause", help="Time between updates with --follow.")
+    ] = _PAUSE,
     servers: _ServersOption = None,
     master: _MasterOption = None,
     remote: _RemoteOption = None,
@@ -143,19 +153,20 @@ def run(
 
     Ctrl-C and SIGTERM stop it safely: the next run continues where it stopped."""
     from millstream.cli.pipeline.pipeline_view import FlowView
+    from millstream.spark.pipeline.project import SERVERS_KEY
 
     view = FlowView()
     with _pipeline_failures(remote), _summary(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
         if remote is None and (master or "local").startswith("local"):
-            _require_broker(project)
+            require_broker(project.spec.configuration.get(SERVERS_KEY, ""))
         note(f"{project.spec.name}: {'starting Spark' if remote is None else f'on {remote}'}")
         with _pipeline(project, master, remote, view.show) as pipeline:
             stop_requested = threading.Event()
             with _stopping(stop_requested, pipeline):
-                _update(pipeline, selection, pause if continuous else None, stop_requested, view)
-    if not continuous and not view.updates:
+                _update(pipeline, selection, pause if follow else None, stop_requested, view)
+    if not follow and not view.updates:
         raise CommandError(
             ExitCode.INTERRUPTED, "stopped before everything was up to date; run it again."
         )
@@ -209,41 +220,14 @@ def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> P
     return project.find(folder, given)
 
 
-def _require_broker(project: Project) -> None:
-    """Fail at once if no broker listens."""
-    from millstream.spark.pipeline.project import SERVERS_KEY
-
-    servers = project.spec.configuration.get(SERVERS_KEY, "")
-    errors = [_connect_error(*_address(each)) for each in servers.split(",") if each]
-    if errors and all(errors):
-        raise no_connection(servers, errors[0])
-
-
 def _require_remote(remote: str) -> None:
     if not remote.startswith("sc://"):
         raise CommandError(ExitCode.USAGE, f"--remote {remote!r} is not sc://HOST:PORT.")
     address = remote.removeprefix("sc://").partition("/")[0]
-    if reason := _connect_error(*_address(address, _REMOTE_PORT)):
+    if reason := connect_error(*parse_address(address, _REMOTE_PORT)):
         raise CommandError(
             ExitCode.NO_CONNECTION, f"no response from Spark Connect at {remote}: {reason}."
         )
-
-
-def _address(text: str, port: int = 0) -> tuple[str, int]:
-    """Return host and port; the port is 0 if it is not a number."""
-    host, colon, number = text.strip().rpartition(":")
-    if not colon:
-        return text.strip(), port
-    return host.strip("[]"), int(number) if number.isdecimal() else 0
-
-
-def _connect_error(host: str, port: int) -> str:
-    """Return why no connection is possible; empty if one is."""
-    try:
-        socket.create_connection((host, port), _CONNECT_S_MAX).close()
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 def _selection(

@@ -1,7 +1,8 @@
 """The class of every command: profiles, and errors for earlier spellings of options.
 
-A command with `--bootstrap-server` also gets `--profile`. The profile fills these options of the
-command, as far as the command has them and neither the command line nor the environment sets them:
+A command that connects has `--bootstrap-server` with its environment variable. It also gets
+`--profile`. The profile fills these options of the command, as far as the command has them and
+neither the command line nor the environment sets them:
 
     --bootstrap-server   the profile's bootstrap servers
     --schema-registry    the profile's schema registry
@@ -22,6 +23,7 @@ from millstream.cli.support.completion import complete_profiles
 from millstream.cli.support.failure import CommandError, say_error
 from millstream.cli.support.option import renamed_option
 from millstream.cli.support.profile import PROFILE_VARIABLE, Profile, selected
+from millstream.model.bootstrap import SERVERS_VARIABLE
 
 _SERVERS: Final = "--bootstrap-server"
 _PROPERTIES: Final = "--property"
@@ -33,7 +35,7 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if _SERVERS in self._names():
+        if any(param.envvar == SERVERS_VARIABLE for param in self.params):
             self.params.append(_profile_option())
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

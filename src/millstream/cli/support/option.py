@@ -40,6 +40,8 @@ RENAMED: Final = {
     "--continuous": "--follow",
     "--drain": "--no-follow",
     "--idle-minutes": "--idle 15m",
+    "--pattern": "the pattern as an argument, and --regex for a regular expression",
+    "--troubled": "--unhealthy",
 }
 
 

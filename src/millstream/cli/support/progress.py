@@ -7,10 +7,10 @@ belong on standard output and are not printed here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from millstream.cli.support.terminal import error_console, note
 
@@ -38,16 +38,27 @@ class _State:
         return f"{self.what}: {self.done:,.0f} of {self.total:,.0f}"
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """Where and when progress is shown."""
+
+    console: Console
+    delay_s: float
+    interval_s: float
+    #: Whether to print lines without a terminal.
+    lines: bool
+    #: Returns the work that is done, for work that does not report it.
+    count: Callable[[], float] | None
+
+
 class Progress:
     """The progress of one piece of work. Its methods may be called from any thread."""
 
-    __slots__ = ("_console", "_delay_s", "_interval_s", "_lock", "_stop", "_thread", "state")
+    __slots__ = ("_lock", "_stop", "_thread", "_view", "state")
 
-    def __init__(self, state: _State, console: Console, delay_s: float, interval_s: float) -> None:
+    def __init__(self, state: _State, view: _View) -> None:
         self.state = state
-        self._console = console
-        self._delay_s = delay_s
-        self._interval_s = interval_s
+        self._view = view
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
@@ -86,35 +97,37 @@ class Progress:
         self._thread.join()
 
     def _show(self) -> None:
-        if self._stop.wait(self._delay_s):
+        if self._stop.wait(self._view.delay_s):
             return
-        if self._console.is_terminal:
+        if self._view.console.is_terminal:
             self._show_bar()
-        else:
+        elif self._view.lines:
             self._print_lines()
+
+    def _current(self) -> _State:
+        with self._lock:
+            if self._view.count is not None:
+                self.state.done = self._view.count()
+            return replace(self.state)
 
     def _print_lines(self) -> None:
         last = None
         while True:
-            with self._lock:
-                text = self.state.line()
+            text = self._current().line()
             if text != last:
                 note(text)
                 last = text
-            if self._stop.wait(self._interval_s):
+            if self._stop.wait(self._view.interval_s):
                 return
 
     def _show_bar(self) -> None:
-        with _bar(self._console) as bar:
+        with _bar(self._view.console) as bar:
             task = bar.add_task(self.state.what, total=self.state.total)
             while True:
-                with self._lock:
-                    shown: dict[str, Any] = {
-                        "description": self.state.what,
-                        "completed": self.state.done,
-                        "total": self.state.total,
-                    }
-                bar.update(task, **shown)
+                now = self._current()
+                # `update` cannot set an unknown total again.
+                bar.tasks[0].total = now.total
+                bar.update(task, description=now.what, completed=now.done)
                 if self._stop.wait(0.1):
                     return
 
@@ -145,12 +158,18 @@ def progress(
     what: str,
     *,
     total: float | None = None,
+    count: Callable[[], float] | None = None,
+    lines: bool = True,
     delay_s: float = DELAY_S,
     interval_s: float = LINE_INTERVAL_S,
     console: Console | None = None,
 ) -> Iterator[Progress]:
-    """Show the progress of the work in the block, once it has taken `delay_s`."""
-    found = Progress(_State(what, 0, total), console or error_console(), delay_s, interval_s)
+    """Show the progress of the work in the block, once it has taken `delay_s`.
+
+    `count` returns the work that is done, instead of calls of `update`. Without `lines`, nothing
+    is shown unless standard error is a terminal."""
+    view = _View(console or error_console(), delay_s, interval_s, lines, count)
+    found = Progress(_State(what, 0, total), view)
     found._begin()  # noqa: SLF001
     try:
         yield found

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from millstream.cli.support.cluster_connection import connected_cluster
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
@@ -15,7 +16,9 @@ from millstream.cli.support.connection import (
     TimeoutOption,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.option import RegexOption, YesOption, name_matcher
 from millstream.cli.support.outcome import confirm
+from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
 from millstream.model.bootstrap import SERVERS_DEFAULT
@@ -26,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, help="List, describe and abort transacti
 #: The timeout of a transaction that takes part in a two-phase commit.
 _NO_TIMEOUT_MS: Final = INT32_MAX
 #: The default of the broker's transaction.max.timeout.ms.
-_IDLE_MINUTES_DEFAULT: Final = 15.0
+_IDLE: Final = Duration.parse("15m")
 
 _HangingOption = Annotated[
     bool,
@@ -36,15 +39,15 @@ _HangingOption = Annotated[
 ]
 _TopicsOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="Only hanging transactions of this topic. Repeatable."),
+    typer.Option(
+        "--topic",
+        help="Only hanging transactions of this topic. Repeatable.",
+        autocompletion=complete_topics,
+    ),
 ]
 _IdleOption = Annotated[
-    float,
-    typer.Option(
-        "--idle-minutes",
-        min=0.0,
-        help="A transaction hangs only after this long without a write.",
-    ),
+    Duration,
+    duration_option("--idle", help="A transaction hangs only after this long without a write."),
 ]
 
 
@@ -59,20 +62,17 @@ def list_transactions(
         list[int] | None, typer.Option("--producer-id", help="Only this producer id. Repeatable.")
     ] = None,
     open_for: Annotated[
-        float | None,
-        typer.Option(
-            "--open-for",
-            min=0.0,
-            metavar="SECONDS",
-            help="Only transactions open for longer than this.",
-        ),
+        Duration | None,
+        duration_option("--open-for", help="Only transactions open for longer than this."),
     ] = None,
     pattern: Annotated[
-        str | None, typer.Option("--pattern", help="Only ids that match this regular expression.")
+        str | None,
+        typer.Argument(help="Show matching ids; * and ? match any characters."),
     ] = None,
+    regex: RegexOption = False,
     hanging: _HangingOption = False,
     topics: _TopicsOption = None,
-    idle_minutes: _IdleOption = _IDLE_MINUTES_DEFAULT,
+    idle: _IdleOption = _IDLE,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
@@ -82,10 +82,13 @@ def list_transactions(
     with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if hanging:
-            _print_hanging(admin.hanging(int(idle_minutes * 60_000), topics or ()), as_json)
+            _print_hanging(admin.hanging(int(idle * 1000), topics or ()), as_json)
             return
         open_ms = -1 if open_for is None else int(open_for * 1000)
-        found = admin.listed(states or (), producer_ids or (), open_ms, pattern)
+        found = admin.listed(states or (), producer_ids or (), open_ms)
+    if pattern is not None:
+        matches = name_matcher([pattern], is_regex=regex)
+        found = [each for each in found if matches(each.transactional_id)]
     if as_json:
         print_json([each._asdict() for each in found])
     elif found:
@@ -159,8 +162,8 @@ def abort(
     transactional_id: Annotated[str | None, typer.Argument(metavar="[ID]")] = None,
     hanging: _HangingOption = False,
     topics: _TopicsOption = None,
-    idle_minutes: _IdleOption = _IDLE_MINUTES_DEFAULT,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    idle: _IdleOption = _IDLE,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
@@ -177,11 +180,11 @@ def abort(
                 confirm(question, "aborting", "nothing was aborted.")
             admin.fence(transactional_id)
             if as_json:
-                print_json({"transactional_id": transactional_id, "result": "fenced"})
+                print_json([{"transactional_id": transactional_id, "result": "fenced"}])
             else:
                 typer.echo(f"{transactional_id}: fenced")
             return
-        found = admin.hanging(int(idle_minutes * 60_000), topics or ())
+        found = admin.hanging(int(idle * 1000), topics or ())
         if not as_json or not yes:
             _print_hanging(found, as_json=False)
         if found and not yes:
@@ -189,6 +192,6 @@ def abort(
         for each in found:
             admin.abort(each)
         if as_json:
-            print_json([each._asdict() for each in found])
+            print_json([{**each._asdict(), "result": "aborted"} for each in found])
         elif found:
             typer.echo(f"{len(found)} aborted")

@@ -76,13 +76,11 @@ class TransactionAdmin:
         states: Sequence[str] = (),
         producer_ids: Sequence[int] = (),
         open_ms_min: int = -1,
-        pattern: str | None = None,
     ) -> list[Listed]:
         request = ListTransactionsRequest(
             state_filters=list(states),
             producer_id_filters=list(producer_ids),
             duration_filter=open_ms_min,
-            transactional_id_pattern=pattern,
         )
         found: list[Listed] = []
         for node_id in self._cluster.broker_ids:

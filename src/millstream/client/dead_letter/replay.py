@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from millstream.client.dead_letter.dead_letter_topic import DeadLetterTopic
@@ -32,6 +33,8 @@ class Outcome:
 
     replayed: int = 0
     already: int = 0
+    #: The number of replayed letters by target topic.
+    targets: Counter[str] = field(default_factory=Counter, compare=False)
 
 
 class Replay:
@@ -130,6 +133,7 @@ class Replay:
                     raise
         replayed.add(letter.id for letter, _ in batch)
         self.outcome.replayed += len(batch)
+        self.outcome.targets.update(target for _, target in batch)
 
     def _transact(
         self,

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -39,6 +38,7 @@ from millstream.metadata.store.port import (
     UnavailableError,
     UncertainError,
 )
+from millstream.model.etcd_version import is_safe_etcd
 
 _logger = logging.getLogger(__name__)
 
@@ -48,9 +48,6 @@ CALLS_MAX: Final = 64
 _PAUSE_S_MIN: Final = 0.05
 _PAUSE_S_MAX: Final = 1.0
 _CONNECT_S_MAX: Final = 1.5
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
-#: The first safe patch version of the minor versions that have unsafe ones.
-_SAFE_PATCHES: Final = {(3, 4): 22, (3, 5): 6}
 
 #: Errors of members that did not accept the call. A retry may succeed, at any member.
 _NOT_TAKEN: Final = (
@@ -305,11 +302,11 @@ class EtcdGateway:
 
 def check_version(version: str, url: str) -> None:
     """Raise StoreError if an etcd of this version may lose acknowledged changes."""
-    match = _VERSION.match(version)
-    if match is None:
-        raise StoreError(f"etcd at {url} has a malformed version: {version!r}")
-    major, minor, patch = map(int, match.groups())
-    if (major, minor) < (3, 4) or patch < _SAFE_PATCHES.get((major, minor), 0):
+    try:
+        is_safe = is_safe_etcd(version)
+    except ValueError as error:
+        raise StoreError(f"etcd at {url} has a {error}") from None
+    if not is_safe:
         raise StoreError(
             f"etcd {version} at {url} is rejected, because it may lose data: etcd before 3.4.22"
             " and from 3.5.0 to 3.5.5 has known data inconsistencies; upgrade it"
