@@ -12,7 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from millstream.client.admin import Admin as Admin
-    from millstream.client.admin import Topic as Topic
+    from millstream.client.admin import AsyncAdmin as AsyncAdmin
+    from millstream.client.admin import BrokerNode as BrokerNode
+    from millstream.client.admin import ClusterDescription as ClusterDescription
+    from millstream.client.admin import ConfigEntry as ConfigEntry
+    from millstream.client.admin import ConfigResource as ConfigResource
+    from millstream.client.admin import ConfigSource as ConfigSource
+    from millstream.client.admin import GroupDescription as GroupDescription
+    from millstream.client.admin import GroupListing as GroupListing
+    from millstream.client.admin import GroupMember as GroupMember
+    from millstream.client.admin import GroupState as GroupState
+    from millstream.client.admin import GroupType as GroupType
+    from millstream.client.admin import IncompleteListing as IncompleteListing
+    from millstream.client.admin import NewTopic as NewTopic
+    from millstream.client.admin import OffsetChange as OffsetChange
+    from millstream.client.admin import Outcome as Outcome
+    from millstream.client.admin import PartitionDescription as PartitionDescription
+    from millstream.client.admin import Reassignment as Reassignment
+    from millstream.client.admin import TopicDescription as TopicDescription
     from millstream.client.connection import SaslMechanism as SaslMechanism
     from millstream.client.connection import SecurityProtocol as SecurityProtocol
     from millstream.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
@@ -104,7 +121,27 @@ if TYPE_CHECKING:
 
 #: The public names, by module.
 _NAMES: Final = {
-    "client.admin": ("Admin", "Topic"),
+    "client.admin": (
+        "Admin",
+        "AsyncAdmin",
+        "BrokerNode",
+        "ClusterDescription",
+        "ConfigEntry",
+        "ConfigResource",
+        "ConfigSource",
+        "GroupDescription",
+        "GroupListing",
+        "GroupMember",
+        "GroupState",
+        "GroupType",
+        "IncompleteListing",
+        "NewTopic",
+        "OffsetChange",
+        "Outcome",
+        "PartitionDescription",
+        "Reassignment",
+        "TopicDescription",
+    ),
     "client.connection": ("SaslMechanism", "SecurityProtocol"),
     "client.consumer.async_consumer": ("AsyncConsumer",),
     "client.consumer.consumer": ("Consumer",),

@@ -132,3 +132,19 @@ def test_wrong_usage(ask: Run, database: Path) -> None:
     assert ask("outbox", "init", "--shards", "2").code == 1
     ask("outbox", "init")
     assert ask("outbox", "relay", "--no-follow", "-X", "no.such.property=1").code == 2
+
+
+def test_json_of_commands_that_change_something(ask: Run, database: Path, topic: str) -> None:
+    made = ask("outbox", "init", "--json")
+    assert json.loads(made.out) == {"table": "millstream_outbox", "result": "created"}
+    fill(database, topic, 2)
+    change(database, "UPDATE millstream_outbox_shard SET batch = 5, claimed = '[1, 2]'")
+    settled = ask("outbox", "settle", "--shard", "0", "--unsent", "--json")
+    assert json.loads(settled.out) == {"shard": 0, "events": 2, "result": "unsent"}
+    relayed = ask("outbox", "relay", "--no-follow", "--json")
+    assert json.loads(relayed.out) == {"sent": 2, "rejected": 0, "undecided_shards": []}
+    for command, result in (("retry", "pending"), ("discard", "deleted")):
+        done = ask("outbox", command, "--all", *(["--yes"] * (command == "discard")), "--json")
+        assert json.loads(done.out) == {"events": 0, "result": result}
+    unasked = ask("outbox", "discard", "--all")
+    assert (unasked.code, "--yes" in unasked.error) == (2, True), unasked

@@ -89,6 +89,6 @@ def test_what_does_not_fit_together_is_explained(options: dict[str, Any], senten
 
 def test_servers_may_be_a_list(bootstrap: str) -> None:
     with Admin([bootstrap, bootstrap]) as admin:
-        assert isinstance(admin.topics(), list)
+        assert isinstance(admin.list_topics(), list)
     with pytest.raises(UsageError, match="with commas between several, or a list"):
         Admin({"host": 1})  # type: ignore[arg-type]

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Producer
+
+from harness.broker_process import wait_until
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -110,3 +117,45 @@ def test_wrong_usage(ask: Run, topic: str) -> None:
     assert missing.code == 3
     assert "no dead letters" in missing.error
     assert ask("dlq", "list", topic, "--since", "soon").code == 2
+
+
+def test_following_letters_ends_with_ctrl_c(ask: Run, letters: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    program = str(Path(sys.executable).with_name("millstream"))
+    command = [program, "dlq", "list", letters, "--follow", "--json", "--error", "KeyError"]
+
+    def rows() -> list[str]:
+        return [json.loads(line)["letter"] for line in output.read_text().splitlines()]
+
+    with (
+        output.open("wb") as file,
+        subprocess.Popen(command, env=dict(os.environ), stdout=file) as process,
+    ):
+        try:
+            wait_until(lambda: len(rows()) == 4, "the letters that the topic has")
+            dead = {"millstream.original.topic": letters, "millstream.error.type": "KeyError"}
+            producer = Producer({"bootstrap.servers": os.environ["MILLSTREAM_BOOTSTRAP_SERVERS"]})
+            producer.produce(f"{letters}.dlq", b"new", headers=dead)
+            assert producer.flush(60) == 0
+            wait_until(lambda: len(rows()) == 5, "the new letter")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert rows() == ["0:1", "0:2", "0:3", "0:4", "0:5"]
+
+
+def test_json_of_replay_and_purge(ask: Run, letters: str) -> None:
+    dry = json.loads(ask("dlq", "replay", letters, "--dry-run", "--json").out)
+    assert (dry["dry_run"], dry["replayed"], dry["targets"]) == (True, 5, {letters: 5})
+    assert json.loads(ask("dlq", "replay", letters, "-l", "0:0", "--json").out) == {
+        "topic": f"{letters}.dlq",
+        "dry_run": False,
+        "replayed": 1,
+        "already_replayed": 0,
+        "targets": {letters: 1},
+    }
+    purged = ask("dlq", "purge", letters, "--all", "--yes", "--json")
+    assert json.loads(purged.out) == {"topic": f"{letters}.dlq", "deleted": 5}
+    unasked = ask("dlq", "purge", letters, "--all")
+    assert unasked.code == 0, "nothing is left to delete"

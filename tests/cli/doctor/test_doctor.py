@@ -4,6 +4,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
 from harness.broker_process import free_port
 
 if TYPE_CHECKING:
@@ -40,6 +43,21 @@ def test_a_lagging_group(ask: Run, topic: str) -> None:
     assert f"{group} (3 records)" in row["found"]
     assert "group describe" in row["advice"]
     assert found_by(ask, "--only", "cluster")["groups"]["state"] == "healthy"
+
+
+def test_a_group_that_lost_records(ask: Run, broker: str, topic: str) -> None:
+    group = f"{topic}-lost"
+    assert ask("produce", topic, "a", "-p", "0").code == 0
+    assert ask("consume", topic, "--group", group, "-B", "-n", "1").code == 0
+    for value in "bc":
+        assert ask("produce", topic, value, "-p", "0").code == 0
+    admin = AdminClient({"bootstrap.servers": broker})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 2)]).values()
+    deleted.result(60)
+    row = found_by(ask, "--only", "cluster", code=1)["groups"]
+    assert (row["state"], group in row["found"]) == ("unhealthy", True)
+    # The other tests of this module need a healthy cluster.
+    assert ask("group", "delete", group, "--yes").code == 0
 
 
 def test_a_cluster_that_does_not_respond(run: Run) -> None:

@@ -26,6 +26,8 @@ def test_init_prints_the_next_steps(run: Run, tmp_path: Path) -> None:
     assert made.out.splitlines()[0] == str(folder / "spark-pipeline.yml")
     assert "topic create orders -b broker:1" in made.error
     assert "broker:1" in (folder / "spark-pipeline.yml").read_text()
+    described = run("pipeline", "init", str(tmp_path / "other"), "--json")
+    assert json.loads(described.out)["pipeline"] == "other"
     again = run("pipeline", "init", str(folder))
     assert again.code == 5
     assert "not empty" in again.error

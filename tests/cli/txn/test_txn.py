@@ -85,7 +85,8 @@ def test_aborting_an_id_fences_its_producer(
     assert ask("txn", "abort").code == 2
     assert ask("txn", "abort", name, "--hanging").code == 2
     assert ask("txn", "abort", "nobody", "--yes").code == 3
-    assert ask("txn", "abort", name, "--yes").out == f"{name}: fenced\n"
+    fenced = json.loads(ask("txn", "abort", name, "--yes", "--json").out)
+    assert fenced == [{"transactional_id": name, "result": "fenced"}]
     assert producer.end(commit=True) == ErrorCode.PRODUCER_FENCED
     assert committed_values(client, topic) == []
 
@@ -119,8 +120,14 @@ def test_a_hanging_transaction_is_found_and_aborted(
         assert "No transaction hangs" in run("txn", "list", "--hanging").error
         assert committed_values(client, "t", 1) == []
         assert run("txn", "abort", "--hanging", "--idle", "0s").code == 2
-        aborted = run("txn", "abort", "--hanging", "--idle", "0s", "--yes")
-        assert "1 aborted" in aborted.out
+        sick = json.loads(run("doctor", "--only", "cluster", "--json").out)
+        assert sick["healthy"], "it is not idle for long enough"
+        monkeypatch.setattr("millstream.cli.doctor.cluster_check._IDLE_MS", 0)
+        sick = json.loads(run("doctor", "--only", "cluster", "--json").out)
+        (hanging,) = [row for row in sick["checks"] if row["check"] == "transactions"]
+        assert (hanging["state"], hanging["found"]) == ("unhealthy", "1 hanging: t-1")
+        aborted = run("txn", "abort", "--hanging", "--idle", "0s", "--yes", "--json")
+        assert [row["result"] for row in json.loads(aborted.out)] == ["aborted"]
         assert committed_values(client, "t", 1) == [b"behind"]
         assert "No transaction hangs" in run(*find).error
         assert producer.end(commit=True) == 0

@@ -35,6 +35,8 @@ def letters(bootstrap: str, topic: str) -> list[DeadLetter]:
 
 def ends(bootstrap: str, topic: str) -> int:
     with Admin(bootstrap) as admin:
+        if topic not in admin.list_topics():
+            return 0
         return sum(admin.list_topic_offsets(topic).values())
 
 

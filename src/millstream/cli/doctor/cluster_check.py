@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.cli.cluster.cluster import PartitionRow, partition_rows
 from millstream.cli.doctor.finding import Finding, Scope, State
+from millstream.cli.doctor.group_lag import group_lags
 from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import Connection
 from millstream.cli.support.failure import CommandError
 from millstream.cli.support.terminal import counted
-from millstream.cli.support.topic_config import topic_configs
 from millstream.cli.txn.txn_admin import TransactionAdmin
 
 if TYPE_CHECKING:
@@ -158,14 +158,22 @@ def _check_min_isr(cluster: _Cluster) -> Finding:
 
 
 def _min_isr(cluster: _Cluster) -> dict[str, int]:
-    failures: list[CommandError] = []
+    """Return min.insync.replicas of each topic."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
     topics = dict.fromkeys(row.topic for row in cluster.partitions)
-    found = topic_configs(cluster.connection, cluster.admin, topics, failures.append)
-    if failures:
-        raise failures[0]
-    return {
-        topic: int(entries["min.insync.replicas"].value or 1) for topic, entries in found.items()
-    }
+    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+    if not resources:
+        return {}
+    futures = cluster.admin.describe_configs(
+        resources, request_timeout=cluster.connection.timeout_s
+    )
+    try:
+        found = {resource.name: future.result() for resource, future in futures.items()}
+    except KafkaException as exception:
+        raise cluster.connection.failure(exception, "cannot read the configs of topics") from None
+    return {topic: int(row["min.insync.replicas"].value or 1) for topic, row in found.items()}
 
 
 def _check_preferred(cluster: _Cluster) -> Finding:
@@ -181,7 +189,8 @@ def _check_preferred(cluster: _Cluster) -> Finding:
 
 
 def _check_groups(cluster: _Cluster) -> Finding:
-    lags, lost = _lags(cluster)
+    lags = group_lags(cluster.connection, cluster.admin)
+    lost = [each.group for each in lags if each.has_lost_records]
     if lost:
         return _finding(
             "groups",
@@ -190,38 +199,17 @@ def _check_groups(cluster: _Cluster) -> Finding:
             "Raise retention.ms of the topic, add consumers, or skip the gap with `millstream group"
             " reset-offsets`.",
         )
-    lagging = [name for name, lag in sorted(lags.items()) if lag > cluster.target.lag_max]
-    if lagging:
-        shown = [f"{name} ({counted(lags[name], 'record')})" for name in lagging]
+    behind = [each for each in lags if each.records > cluster.target.lag_max]
+    if behind:
+        shown = [f"{each.group} ({counted(each.records, 'record')})" for each in behind]
         return _finding(
             "groups",
             State.WARNING,
-            f"{counted(len(lagging), 'group')} behind: {_listed(shown)}",
+            f"{counted(len(behind), 'group')} behind: {_listed(shown)}",
             "See `millstream group describe GROUP`: add members, or find out why they are slow.",
         )
     limit = f"none is more than {counted(cluster.target.lag_max, 'record')} behind"
     return _finding("groups", State.HEALTHY, f"{counted(len(lags), 'group')}, {limit}")
-
-
-def _lags(cluster: _Cluster) -> tuple[dict[str, int], list[str]]:
-    """Return the lag of each group, and the groups whose unread records were deleted."""
-    from millstream.cli.group.group_admin import GroupAdmin
-
-    admin = GroupAdmin(cluster.connection)
-    groups, _ = admin.groups((), ())
-    lags: dict[str, int] = {}
-    lost: list[str] = []
-    for group in groups:
-        committed = admin.committed(group.group_id)
-        ranges = admin.known_ranges(sorted(committed))
-        known = {key: offset for key, offset in committed.items() if key in ranges}
-        lags[group.group_id] = sum(
-            max(0, ranges[key].end - max(offset, ranges[key].start))
-            for key, offset in known.items()
-        )
-        if any(offset < ranges[key].start for key, offset in known.items()):
-            lost.append(group.group_id)
-    return lags, lost
 
 
 def _check_transactions(cluster: _Cluster) -> Finding:

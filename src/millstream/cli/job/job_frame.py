@@ -30,6 +30,7 @@ from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCo
 from millstream.cli.support.option import DryRunOption
 from millstream.cli.support.position import parse_moment_option
 from millstream.cli.support.progress import progress
+from millstream.cli.support.reachability import require_broker
 from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT
@@ -145,6 +146,8 @@ def perform(
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
+    # The job itself would wait for a minute.
+    require_broker(shared.servers)
     stop = threading.Event()
     stopping = nullcontext() if is_read_only else _stopping(stop)
     with _job_failures(), stopping, _shown() as on_step:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,11 +17,11 @@ from millstream.cli.support.failure import (
     CommandError,
     ExitCode,
     guarded,
-    no_connection,
 )
 from millstream.cli.support.option import FollowOption
 from millstream.cli.support.progress import progress
 from millstream.cli.support.quantity import Duration, duration_option
+from millstream.cli.support.reachability import connect_error, parse_address, require_broker
 from millstream.cli.support.terminal import JsonOption, format_duration, note, print_json
 from millstream.env.termination import on_termination
 from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
@@ -40,7 +39,6 @@ app = typer.Typer(
 
 _HERE: Final = Path()
 _PAUSE: Final = Duration.parse("1s")
-_CONNECT_S_MAX: Final = 10.0
 #: The default port of Spark Connect.
 _REMOTE_PORT: Final = 15002
 _ProjectArgument = Annotated[
@@ -155,13 +153,14 @@ def run(
 
     Ctrl-C and SIGTERM stop it safely: the next run continues where it stopped."""
     from millstream.cli.pipeline.pipeline_view import FlowView
+    from millstream.spark.pipeline.project import SERVERS_KEY
 
     view = FlowView()
     with _pipeline_failures(remote), _summary(view, as_json):
         selection = _selection(refresh, full_refresh, full_refresh_all)
         project = _project(folder, servers, conf)
         if remote is None and (master or "local").startswith("local"):
-            _require_broker(project)
+            require_broker(project.spec.configuration.get(SERVERS_KEY, ""))
         note(f"{project.spec.name}: {'starting Spark' if remote is None else f'on {remote}'}")
         with _pipeline(project, master, remote, view.show) as pipeline:
             stop_requested = threading.Event()
@@ -221,41 +220,14 @@ def _project(folder: Path, servers: str | None, conf: Sequence[str] | None) -> P
     return project.find(folder, given)
 
 
-def _require_broker(project: Project) -> None:
-    """Fail at once if no broker listens."""
-    from millstream.spark.pipeline.project import SERVERS_KEY
-
-    servers = project.spec.configuration.get(SERVERS_KEY, "")
-    errors = [_connect_error(*_address(each)) for each in servers.split(",") if each]
-    if errors and all(errors):
-        raise no_connection(servers, errors[0])
-
-
 def _require_remote(remote: str) -> None:
     if not remote.startswith("sc://"):
         raise CommandError(ExitCode.USAGE, f"--remote {remote!r} is not sc://HOST:PORT.")
     address = remote.removeprefix("sc://").partition("/")[0]
-    if reason := _connect_error(*_address(address, _REMOTE_PORT)):
+    if reason := connect_error(*parse_address(address, _REMOTE_PORT)):
         raise CommandError(
             ExitCode.NO_CONNECTION, f"no response from Spark Connect at {remote}: {reason}."
         )
-
-
-def _address(text: str, port: int = 0) -> tuple[str, int]:
-    """Return host and port; the port is 0 if it is not a number."""
-    host, colon, number = text.strip().rpartition(":")
-    if not colon:
-        return text.strip(), port
-    return host.strip("[]"), int(number) if number.isdecimal() else 0
-
-
-def _connect_error(host: str, port: int) -> str:
-    """Return why no connection is possible; empty if one is."""
-    try:
-        socket.create_connection((host, port), _CONNECT_S_MAX).close()
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 def _selection(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
+from millstream.cli.support.client_failure import client_failure
 from millstream.cli.support.failure import CommandError, ExitCode, from_kafka_error, no_connection
 from millstream.model.bootstrap import SERVERS_VARIABLE
 
@@ -139,39 +141,35 @@ class Connection:
         if self._all_down and not self._is_reached:
             raise _AllBrokersDown
 
-    def failure(self, error: Exception, what: str = "", topic: str | None = None) -> CommandError:
+    @contextmanager
+    def failing(self, *, topic: str | None = None, group: str | None = None) -> Iterator[None]:
+        """Turn errors of Millstream's clients into the command's failure; see `failure`."""
+        from millstream.client.error import MillstreamError
+
+        try:
+            yield
+        except MillstreamError as error:
+            raise self.failure(error, topic=topic, group=group) from None
+
+    def failure(
+        self,
+        error: Exception,
+        what: str = "",
+        topic: str | None = None,
+        group: str | None = None,
+    ) -> CommandError:
         """Return the failure for an error of Millstream's clients or of librdkafka.
 
-        `what` names the action for an error of librdkafka. If `topic` is given, a missing topic is
-        that one."""
+        `what` names the action for an error of librdkafka. If the error says that a topic or group
+        is missing, it is `topic` or `group`."""
         from millstream.client.error import MillstreamError
 
         if isinstance(error, MillstreamError):
-            return self._client_failure(error, topic)
+            return client_failure(error, self.servers, topic, group)
         kafka_error = error.args[0] if error.args else None
         if kafka_error is None or not hasattr(kafka_error, "code"):
             return CommandError(ExitCode.FAILED, f"{what}: {error}")
         return from_kafka_error(kafka_error, what, self.servers, topic)
-
-    def _client_failure(self, error: Exception, topic: str | None) -> CommandError:
-        from millstream.client.error import (
-            BrokerError,
-            TimedOut,
-            UsageError,
-            is_existing,
-            is_missing,
-            is_unreachable,
-        )
-
-        sentence = _sentence(error)
-        if isinstance(error, UsageError):
-            return CommandError(ExitCode.USAGE, sentence)
-        code = error.code if isinstance(error, BrokerError) else 0
-        if isinstance(error, TimedOut) or is_unreachable(code):
-            return no_connection(self.servers, sentence)
-        if is_missing(code):
-            return missing_topic(topic) if topic else CommandError(ExitCode.NOT_FOUND, sentence)
-        return CommandError(ExitCode.EXISTS if is_existing(code) else ExitCode.FAILED, sentence)
 
     # librdkafka's admin client, for requests that `Admin` does not have
 
@@ -309,22 +307,6 @@ def _silence() -> None:
         logger.propagate = False
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
-
-
-def missing_topic(topic: str) -> CommandError:
-    """Return the failure for a topic that does not exist."""
-    return CommandError(
-        ExitCode.NOT_FOUND,
-        f"topic {topic!r} does not exist: `millstream topic list` shows all topics.",
-    )
-
-
-def _sentence(error: Exception) -> str:
-    """Return a client's sentence as it follows `error:`, without librdkafka's prefixes."""
-    text = str(error)
-    for prefix in ("Broker: ", "Local: "):
-        text = text.replace(f": {prefix}", ": ")
-    return text[:1].lower() + text[1:]
 
 
 class _AllBrokersDown(Exception):  # noqa: N818

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Never, NoReturn, Self
+from typing import ClassVar, Final, NoReturn, Self, Unpack
 
 from millstream.client.admin import (
     config_request,
@@ -33,13 +33,11 @@ from millstream.client.admin.result import (
     Reassignment,
     TopicDescription,
 )
+from millstream.client.connection import ConnectionOptions, ConnectionSettings
 from millstream.client.error import BrokerError, UsageError, is_existing
-from millstream.client.old_name import reject_unknown
 from millstream.client.record import OffsetAndMetadata, Partition
-from millstream.client.setting import servers_of
 
 TIMEOUT_S: Final = 30.0
-_OPTIONS: Final = ("bootstrap_servers", "timeout", "client_id", "config")
 #: Methods of earlier versions, and the methods that replace them.
 _RENAMED: Final = {
     "topics": "list_topics()",
@@ -51,6 +49,10 @@ _RENAMED: Final = {
     "groups": "list_groups()",
     "group_offsets": "list_group_offsets(group_id)",
 }
+
+
+class _AdminSettings(ConnectionSettings):
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "timeout")
 
 
 class Admin:
@@ -66,26 +68,23 @@ class Admin:
     3600000
 
     A method for one item raises its error. A method for several items returns the outcome of each:
-    its result, or the error. `timeout` is in seconds and applies to each call. Methods may be
-    called from any thread. `AsyncAdmin` has the same methods for asyncio.
+    its result, or the error. `timeout` is in seconds and applies to each call. The keywords are
+    those of `ConnectionSettings`. Methods may be called from any thread. `AsyncAdmin` has the same
+    methods for asyncio.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         timeout: float = TIMEOUT_S,
-        client_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        reject_unknown(unknown, _OPTIONS)
         #: How long each call waits for its responses, in seconds.
         self.timeout = timeout
-        properties: dict[str, Any] = {"bootstrap.servers": servers_of(bootstrap_servers)}
-        if client_id is not None:
-            properties["client.id"] = client_id
-        self._handle = AdminHandle({**properties, **(config or {})})
+        settings = _AdminSettings.of(options)
+        properties = settings.connection_properties(bootstrap_servers)
+        self._handle = AdminHandle(properties | dict(settings.config))
 
     # Topics
 

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Never, NoReturn, ParamSpec, Self, TypeVar
+from typing import Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from millstream.client.admin.admin import TIMEOUT_S, Admin, missing_method
 from millstream.client.admin.group_result import (
@@ -32,6 +32,7 @@ from millstream.client.admin.result import (
     Reassignment,
     TopicDescription,
 )
+from millstream.client.connection import ConnectionOptions
 from millstream.client.error import ClosedError
 from millstream.client.record import OffsetAndMetadata, Partition
 
@@ -50,16 +51,12 @@ class AsyncAdmin:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         timeout: float = TIMEOUT_S,
-        client_id: str | None = None,
-        config: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        self._admin = Admin(
-            bootstrap_servers, timeout=timeout, client_id=client_id, config=config, **unknown
-        )
+        self._admin = Admin(bootstrap_servers, timeout=timeout, **options)
         self._threads = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="millstream-admin")
         self._is_closed = False
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 import concurrent.futures
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin.result import Outcome
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.error import (
     ClosedError,
     MillstreamError,
     TimedOut,
-    from_kafka,
     settings_error,
+    translated,
 )
 
 _logger = logging.getLogger(__name__)
@@ -40,11 +42,16 @@ class AdminHandle:
     """One librdkafka client. Any thread may use it."""
 
     def __init__(self, properties: Mapping[str, Any]) -> None:
-        self._properties = {"logger": _logger, **properties}
+        self._errors = ConnectionErrors()
+        self._properties = with_errors({"logger": _logger, **properties}, self._errors)
+        #: Whether errors name the last connection error. A callback in `config` gets it instead.
+        self._explains = "error_cb" not in properties
         try:
             self._client: AdminClient | None = AdminClient(self._properties)
         except KafkaException as error:
             raise settings_error(error, "admin client") from error
+        client = self._client
+        self._errors.serve = lambda: client.poll(0)
 
     @property
     def client(self) -> AdminClient:
@@ -57,19 +64,25 @@ class AdminHandle:
         """Release librdkafka's client."""
         self._client = None
 
+    @contextmanager
+    def translating(self, what: str) -> Iterator[None]:
+        """Raise librdkafka's errors in the block as the client's. `what` names the operation."""
+        explaining = self._errors.explaining() if self._explains else nullcontext()
+        with explaining, translated(what):
+            yield
+
     def result(self, future: Future[Any], what: str, timeout: float) -> Any:
         """Wait for one response. `what` names the operation in an error."""
         client = self.client
         deadline = time.monotonic() + timeout + _GRACE_S
-        while True:
-            try:
-                return future.result(_SLICE_S)
-            except concurrent.futures.TimeoutError:
-                if time.monotonic() > deadline:
-                    raise TimedOut(f"{what}: no response within {timeout:g} s.") from None
-            except KafkaException as error:
-                raise from_kafka(error, what) from error
-            client.poll(0)
+        with self.translating(what):
+            while True:
+                try:
+                    return future.result(_SLICE_S)
+                except concurrent.futures.TimeoutError:
+                    if time.monotonic() > deadline:
+                        raise TimedOut(f"{what}: no response within {timeout:g} s.") from None
+                client.poll(0)
 
     def outcomes(
         self,

@@ -19,7 +19,6 @@ from millstream.client.admin.result import (
     PartitionDescription,
     TopicDescription,
 )
-from millstream.client.error import translated
 from millstream.client.record import Partition
 
 #: Brokers name their own topics so.
@@ -67,7 +66,7 @@ def create_partitions(
 
 
 def list_topics(handle: AdminHandle, timeout: float, *, internal: bool) -> list[str]:
-    with translated("Listing topics"):
+    with handle.translating("Listing topics"):
         found = handle.client.list_topics(timeout=timeout).topics
     return sorted(name for name in found if internal or not name.startswith(_INTERNAL_PREFIX))
 

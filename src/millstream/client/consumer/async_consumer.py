@@ -171,6 +171,15 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
         """The partitions that are assigned to this consumer."""
         return frozenset(self._core.assignment.partitions)
 
+    @property
+    def ended(self) -> frozenset[Partition]:
+        """The assigned partitions that were read to their end at least once.
+
+        Their records up to there were handed out. librdkafka reports ends only with
+        `config={"enable.partition.eof": True}`.
+        """
+        return self._core.ended
+
     async def committed(self) -> dict[Partition, int]:
         """Return the group's committed offsets of this consumer's partitions."""
         return await self._call(self._core.committed)

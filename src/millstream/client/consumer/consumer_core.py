@@ -243,6 +243,13 @@ class ConsumerCore:
         self.assignment.unsuspend()
         self._fetcher.run_pending_seeks()
 
+    @property
+    def ended(self) -> frozenset[Partition]:
+        """The partitions that were read to their end. Never waits."""
+        if self._positions.has_pending:
+            return frozenset()
+        return frozenset(self._fetcher.ended & self.assignment.partitions)
+
     # Committing
 
     def commit(
@@ -284,6 +291,7 @@ class ConsumerCore:
             else:
                 target = _ENDS[offset] if isinstance(offset, str) else offset
                 targets = dict.fromkeys(chosen, target or 0)
+            self._fetcher.ended.difference_update(targets)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
                     self._positions.seek(partition, target)
@@ -369,6 +377,7 @@ class ConsumerCore:
                 callback(self.owner, partitions)
         finally:
             self._positions.revoke(partitions)
+            self._fetcher.ended.difference_update(partitions)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error of a callback for the application's next call."""
