@@ -29,6 +29,8 @@ MODULES: Final = {
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
         "log": "log.log",
+        "doctor": "doctor.doctor",
+        "profile": "profile",
         "serve": "serve",
         "produce": "produce",
         "consume": "consume",
@@ -36,8 +38,6 @@ MODULES: Final = {
         "dlq": "dlq.dlq",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
-        "profile": "profile",
-        "doctor": "doctor.doctor",
     }.items()
 }
 
