@@ -33,6 +33,7 @@ _OWN_VARIABLES: Final = frozenset(
     {
         SERVERS_VARIABLE,
         "MILLSTREAM_CONFIG",
+        "MILLSTREAM_OUTBOX_DATABASE",
         "MILLSTREAM_PURE",
         PROFILE_VARIABLE,
         FILE_VARIABLE,
