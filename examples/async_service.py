@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from millstream import AsyncConsumer, AsyncProducer
+from millstream import Admin, AsyncConsumer, AsyncProducer
 
 
 async def serve(bootstrap_servers: str | None, count: int) -> None:
@@ -38,11 +38,18 @@ async def call(bootstrap_servers: str | None, names: list[str]) -> None:
                 return
 
 
-async def main(bootstrap_servers: str | None = None) -> None:
+async def serve_and_call(bootstrap_servers: str | None, names: list[str]) -> None:
     """Run the service and its caller on one event loop."""
-    names = ["alice", "bob"]
     await asyncio.gather(serve(bootstrap_servers, len(names)), call(bootstrap_servers, names))
 
 
+def main(bootstrap_servers: str | None = None) -> None:
+    """Create the topics, and run everything."""
+    with Admin(bootstrap_servers) as admin:
+        for topic in ("requests", "responses"):
+            admin.create_topic(topic, if_missing=True)
+    asyncio.run(serve_and_call(bootstrap_servers, ["alice", "bob"]))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

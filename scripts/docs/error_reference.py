@@ -33,7 +33,7 @@ def exceptions_page() -> str:
     classes = [
         each
         for each in vars(error).values()
-        if isinstance(each, type) and each.__module__ == error.__name__
+        if isinstance(each, type) and issubclass(each, error.MillstreamError)
     ]
     return table(
         ("exception", "derives from", "raised when"),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scripts.docs.markdown import table
 
-import millstream
+import millstream.client
 import millstream.spark
 
 _WIDTH_MAX: Final = 88
@@ -21,7 +21,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 def client_page() -> str:
     """Return a section for each public name of `millstream`."""
-    return _page(millstream, 2)
+    return _page(millstream.client, 2)
 
 
 def spark_page() -> str:
@@ -30,7 +30,8 @@ def spark_page() -> str:
 
 
 def _page(module: types.ModuleType, level: int) -> str:
-    named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
+    names = {*dir(module), *vars(module).get("_MODULES", ())}
+    named = {name: getattr(module, name) for name in names if not name.startswith("_")}
     public = {name: each for name, each in named.items() if _is_public(each)}
     return "\n".join(_entry(name, each, level) for name, each in sorted(public.items()))
 

@@ -45,10 +45,14 @@ class Interpreter:
     """A Python process that runs blocks."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
         program = Path(__file__).with_name("interpreter_program.py")
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-u", program],
-            env=dict(environment),
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,6 +64,10 @@ class Interpreter:
         self._process.communicate()
 
     def start_page(self, folder: Path, environment: Mapping[str, str]) -> None:
+        """Start a page with an empty namespace. A process that a block has ended is replaced."""
+        if self._process.poll() is not None:
+            self.close()
+            self._process = self._start()
         self._send({"page": True, "cwd": str(folder), "environment": dict(environment)})
 
     def run(self, block: Block, code: str) -> str:

@@ -14,11 +14,12 @@ from docs.documents import REPOSITORY
 if str(REPOSITORY) not in sys.path:
     sys.path.append(str(REPOSITORY))
 
-from millstream.broker.config.broker_config import definitions as broker_definitions  # noqa: E402
-from millstream.cli.main import build  # noqa: E402
-from millstream.model.config import definitions as topic_definitions  # noqa: E402
-from millstream.model.group_config import definitions as group_definitions  # noqa: E402
-from scripts.docs.extension import GENERATORS, page_text  # noqa: E402
+from scripts.docs.extension import GENERATORS, page_text
+
+from millstream.broker.config.broker_config import definitions as broker_definitions
+from millstream.cli.main import build
+from millstream.model.config import definitions as topic_definitions
+from millstream.model.group_config import definitions as group_definitions
 
 ALERTS = REPOSITORY / "deploy" / "prometheus" / "alerts.yml"
 README_BYTES_MAX = 6 * 1024
