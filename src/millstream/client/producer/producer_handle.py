@@ -130,6 +130,10 @@ class ProducerHandle:
             )
             self._dispatcher.start()
 
+    def dispatch_always(self) -> None:
+        """Dispatch also while no record is in flight: statistics arrive then as well."""
+        self.start_dispatcher()
+
     def record_failure(self, delivery: Delivery, error: KafkaError) -> None:
         """Keep a failed delivery for `flush` to raise. Purged records do not count."""
         if error.code() in _PURGED:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Never, Self, TypeVar, Unpack
 
 from millstream.client.admin import Admin
-from millstream.client.consumer.consumer import topics_of
+from millstream.client.consumer.subscription import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
@@ -65,7 +65,7 @@ class Worker:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         topics: Sequence[str],
         group_id: str = "",
@@ -139,8 +139,7 @@ class Worker:
         """Return how many such workers the group needs to catch up in `catch_up` seconds."""
         if unknown:
             reject_unknown(unknown)
-        admin = Admin(self._servers, config=self._settings.consumer.get("config"))
-        with admin:
+        with Admin(self._servers, **self._settings.admin_options) as admin:
             ends: dict[Partition, int] = {}
             for topic in self._topics:
                 ends |= admin.offsets(topic)
@@ -230,7 +229,7 @@ class Worker:
 
     def _create_topics(self) -> None:
         """Create the worker's own topics where they are missing."""
-        with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
+        with Admin(self._servers, **self._settings.admin_options) as admin:
             existing = set(admin.topics())
             for name, topic in self._settings.created_topics(self._topics).items():
                 config = self._settings.topic_config(name)
