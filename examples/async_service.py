@@ -18,7 +18,7 @@ async def serve(bootstrap_servers: str | None, count: int) -> None:
         AsyncConsumer(bootstrap_servers, topics=["requests"], group_id="service") as consumer,
     ):
         async for record in consumer:
-            await producer.send("responses", record.value.upper(), key=record.key)
+            await producer.send("responses", (record.value or b"").upper(), key=record.key)
             count -= 1
             if count == 0:
                 return
@@ -32,7 +32,7 @@ async def call(bootstrap_servers: str | None, names: list[str]) -> None:
     left = len(names)
     async with AsyncConsumer(bootstrap_servers, topics=["responses"]) as consumer:
         async for record in consumer:
-            print(record.key.decode(), "got", record.value.decode())
+            print(record.key, "got", record.value)
             left -= 1
             if left == 0:
                 return

@@ -10,8 +10,7 @@ import json
 import sqlite3
 import sys
 
-from millstream.client.outbox import Outbox
-from millstream.client.outbox.schema import OutboxSchema
+from millstream import Outbox, OutboxSchema
 
 
 def place_order(database: sqlite3.Connection, customer: str, item: str) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 
 from millstream import JsonSerializer, Producer
-from millstream.spark.session import spark_session
+from millstream.spark import spark_session
 
 
 def main(servers: str = "127.0.0.1:9092", checkpoint: str = "checkpoints/totals") -> None:
     """Sum up payments by customer, and write the sums to a topic."""
     with Producer(servers, value_serializer=JsonSerializer()) as producer:
         for number in range(100):
-            payment = {"customer": f"c{number % 3}", "cents": number}
-            producer.send("payments", payment, key=payment["customer"])
+            customer = f"c{number % 3}"
+            producer.send("payments", {"customer": customer, "cents": number}, key=customer)
 
     spark = spark_session("payments")
     payments = (

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scripts.docs.markdown import table
 
-import millstream.client
+import millstream
 import millstream.spark
 
 _WIDTH_MAX: Final = 88
@@ -21,7 +21,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 def client_page() -> str:
     """Return a section for each public name of `millstream`."""
-    return _page(millstream.client, 2)
+    return _page(millstream, 2)
 
 
 def spark_page() -> str:
@@ -30,16 +30,14 @@ def spark_page() -> str:
 
 
 def _page(module: types.ModuleType, level: int) -> str:
-    names = {*dir(module), *vars(module).get("_MODULES", ())}
-    named = {name: getattr(module, name) for name in names if not name.startswith("_")}
-    public = {name: each for name, each in named.items() if _is_public(each)}
+    named = {name: getattr(module, name) for name in module.__all__}
+    public = {name: each for name, each in named.items() if _is_described(each)}
     return "\n".join(_entry(name, each, level) for name, each in sorted(public.items()))
 
 
-def _is_public(value: Any) -> bool:
-    """Whether a name of the module is part of its API; modules and `typing`'s names are not."""
-    is_ours = str(getattr(value, "__module__", "")).startswith("millstream")
-    return is_ours and (inspect.isclass(value) or inspect.isfunction(value))
+def _is_described(value: Any) -> bool:
+    """Whether a name has a section; aliases of types have none."""
+    return inspect.isclass(value) or inspect.isfunction(value)
 
 
 def _entry(name: str, value: Any, level: int) -> str:

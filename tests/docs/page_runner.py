@@ -133,7 +133,9 @@ class PageRunner:
         code = block.code
         for old, new in self._replaced.items():
             code = code.replace(old, new)
-        if block.mode == "output":
+        if block.language == "stop":
+            self._stop(signal.SIGINT)
+        elif block.mode == "output":
             _assert_printed(block, code, self._output)
         elif block.file_name is not None:
             path = self._folder / block.file_name
@@ -147,9 +149,14 @@ class PageRunner:
             self._output = self._run_commands(block, code)
 
     def close(self) -> None:
-        for process in self._background:
-            _signal(process, signal.SIGTERM)
-        for process in self._background:
+        """Stop the background blocks."""
+        self._stop(signal.SIGTERM)
+
+    def _stop(self, number: int) -> None:
+        stopped, self._background = self._background, []
+        for process in stopped:
+            _signal(process, number)
+        for process in stopped:
             try:
                 process.communicate(timeout=30)
             except subprocess.TimeoutExpired:

@@ -39,7 +39,7 @@ def run(interpreter: Interpreter, folder: Path, call: str) -> str:
         ("hello", "b'carol' {'hello': 'carol'}"),
         ("dead_letters", "2 done, 1 dead"),
         ("exactly_once", "20 squares"),
-        ("async_service", "alice got HELLO ALICE"),
+        ("async_service", "b'alice' got b'HELLO ALICE'"),
     ],
 )
 def test_a_program(
