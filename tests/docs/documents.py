@@ -7,9 +7,9 @@ Blocks in the languages `bash` and `python` are run. A comment before a block sa
     <!-- run: background TEXT -->       runs until the page ends; ready once it prints the text
     <!-- run: output -->                a block of text that the block before it must print
 
-`<!-- run: stop -->` interrupts the background blocks. A Python block whose first line is a comment with a file name (`# app.py`) is written to that file,
-for commands that follow. A comment `<!-- run: python` or `<!-- run: bash`, with code in the lines
-up to `-->`, is run and not shown.
+`<!-- run: stop -->` interrupts the background blocks. A Python block whose first line is a comment
+with a file name (`# app.py`) is written to that file, for commands that follow. A comment
+`<!-- run: python` or `<!-- run: bash`, with code in the lines up to `-->`, is run and not shown.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from millstream.client.error_page import page_of
 from millstream.model.error import MillstreamError as MillstreamError
 
 
@@ -204,7 +205,15 @@ def from_kafka(
     """Return the exception for librdkafka's error. `what` names the operation that failed."""
     if isinstance(error, KafkaException):
         error = error_of(error)
-    sentence = f"{what}: {reason_of(error)}."
+    made = _made(error, f"{what}: {reason_of(error)}.", kind)
+    page = page_of(error.code())
+    if page:
+        # Tracebacks show it; the message stays one sentence.
+        made.add_note(f"See: millstream docs {page}")
+    return made
+
+
+def _made(error: KafkaError, sentence: str, kind: type[BrokerError]) -> MillstreamError:
     if is_fenced(error):
         return ProducerFenced(sentence, error.name(), error.code())
     if is_timeout(error) and kind is BrokerError:
