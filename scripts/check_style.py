@@ -1,7 +1,7 @@
 """Check the documentation for words that the glossary and the style rules replace.
 
-The pages of `docs/`, README.md, CONTRIBUTING.md, ARCHITECTURE.md and the alerts are checked, without
-code. Decisions and the changelog are as they were written.
+The pages of `docs/`, README.md, CONTRIBUTING.md, ARCHITECTURE.md and the alerts are checked, but not
+their code. Decisions and the changelog are as they were written.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def test_a_page_is_found(site: Path, name: str, address: str) -> None:
 
 
 def test_a_page_that_does_not_exist_is_rejected_with_the_names_of_the_others(site: Path) -> None:
-    with pytest.raises(CommandError, match=r"there is no page 'nowhere'.*reference/errors") as raised:
+    with pytest.raises(CommandError, match=r"no page 'nowhere'.*reference/errors") as raised:
         docs_command.page_address(site, "nowhere")
     assert raised.value.code is ExitCode.NOT_FOUND
 
