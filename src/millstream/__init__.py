@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from millstream.client.error import SerializationError as SerializationError
     from millstream.client.error import TimedOut as TimedOut
     from millstream.client.error import TransactionAborted as TransactionAborted
-    from millstream.client.error import UsageError as UsageError
     from millstream.client.hot_keys.merging import MergeOverflowError as MergeOverflowError
     from millstream.client.hot_keys.merging import OrderedMerge as OrderedMerge
     from millstream.client.hot_keys.merging import PartialTotals as PartialTotals
@@ -80,7 +79,10 @@ if TYPE_CHECKING:
     from millstream.client.worker import ProcessDied as ProcessDied
     from millstream.client.worker import Worker as Worker
     from millstream.model.error import MillstreamError as MillstreamError
+    from millstream.model.error import UsageError as UsageError
     from millstream.testing.broker import LocalBroker as LocalBroker
+    from millstream.testing.error import LocalBrokerError as LocalBrokerError
+    from millstream.testing.error import MemberNotFoundError as MemberNotFoundError
 
     __version__: str
 
@@ -118,7 +120,6 @@ _NAMES: Final = {
         "SerializationError",
         "TimedOut",
         "TransactionAborted",
-        "UsageError",
     ),
     "client.hot_keys.merging": ("MergeOverflowError", "OrderedMerge", "PartialTotals"),
     "client.hot_keys.salting": ("HotKeys", "SaltedPlacement", "Salting"),
@@ -140,8 +141,9 @@ _NAMES: Final = {
     ),
     "client.sql": ("DatabaseUseError",),
     "client.worker": ("Breaker", "DeadlinePassed", "Hint", "Job", "ProcessDied", "Worker"),
-    "model.error": ("MillstreamError",),
+    "model.error": ("MillstreamError", "UsageError"),
     "testing.broker": ("LocalBroker",),
+    "testing.error": ("LocalBrokerError", "MemberNotFoundError"),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from millstream.client.connection import ConnectionOptions, ConnectionSettings
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.error import (
     BrokerError,
     ClosedError,
@@ -71,10 +72,15 @@ class Admin:
         self._timeout_s = timeout
         settings = _AdminSettings.of(options)
         properties = settings.connection_properties(bootstrap_servers) | dict(settings.config)
+        self._errors = ConnectionErrors()
         try:
-            self._client: AdminClient | None = AdminClient(properties, logger=_logger)
+            self._client: AdminClient | None = AdminClient(
+                with_errors(properties, self._errors), logger=_logger
+            )
         except KafkaException as error:
             raise settings_error(error, "admin client") from error
+        client = self._client
+        self._errors.serve = lambda: client.poll(0)
 
     # Topics
 
@@ -205,11 +211,11 @@ class Admin:
 
     def _metadata(self, topic: str | None) -> Any:
         client = self._open()
-        with translated("Asking for topics"):
+        with self._errors.explaining(), translated("Asking for topics"):
             if topic is None:
                 return client.list_topics(timeout=self._timeout_s)
             return client.list_topics(topic, timeout=self._timeout_s)
 
     def _wait(self, response: Future[Any], what: str) -> Any:
-        with translated(what):
+        with self._errors.explaining(), translated(what):
             return response.result(self._timeout_s * 2)

@@ -203,13 +203,9 @@ def test_patterns_are_rewritten(pattern: str, rewritten: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", [r"a(?=b)", r"a\b", "a*?", "a++", r"a\1", "[[:alpha:]]", r"[\s]", r"(?i)a", r"\Aa"]
+    "pattern", [r"a(?=b)", r"a\b", "a*?", "a++", r"(a)\1", "[[:alpha:]]", r"[\s]", r"(?i)a", r"\Aa"]
 )
 def test_patterns_of_other_dialects_are_rejected(pattern: str) -> None:
-    try:
-        re.compile(pattern)
-    except re.error:
-        pattern = pattern.replace(r"a\1", r"(a)\1")
     with pytest.raises(UsageError, match=r"does not mean the same|is not a regular expression"):
         subscription_of(None, pattern)
 

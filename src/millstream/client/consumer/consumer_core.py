@@ -19,24 +19,22 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
 from millstream.client.consumer.consumer_handle import (
-    RESPONSE_S_MAX,
     SLICE_S,
     committed,
     end_of,
     offsets_at,
     open_handle,
-    partitions_of,
-    position,
-    topics_in,
 )
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
+from millstream.client.consumer.subscriber import Subscriber
 from millstream.client.consumer.subscription import HIDES_INTERNAL, Subscription
-from millstream.client.error import ClosedError, TimedOut, UsageError
+from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.serializer import deserialize_of
 from millstream.client.setting import ConsumerSettings
@@ -78,7 +76,9 @@ class ConsumerCore:
         self._positions = Positions(settings.delivery, only)
         self._sees_internal = subscription is not None and subscription.has_internal
         hidden = {} if self._sees_internal else {"topic.blacklist": HIDES_INTERNAL}
-        self._handle = open_handle(hidden | settings.properties(servers, group))
+        self._errors = ConnectionErrors()
+        properties = hidden | settings.properties(servers, group)
+        self._handle = open_handle(with_errors(properties, self._errors))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         self._fetcher = Fetcher(
             self._handle,
@@ -86,8 +86,17 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
+        self._errors.on_rejected = self._fetcher.keep_error
+        self._errors.serve = self._fetcher.serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
+        )
+        self._subscriber = Subscriber(
+            self._handle,
+            self.assignment,
+            self._fetcher,
+            self._errors,
+            offset=None if group is not None else _ENDS[settings.auto_offset_reset],
         )
         self._idle_poller: IdlePoller | None = None
 
@@ -102,7 +111,8 @@ class ConsumerCore:
     def subscribe(self, subscription: Subscription) -> None:
         """Replace the subscription. Partitions that are in both stay assigned."""
         with self._lock:
-            self._check_may_subscribe()
+            self.check_open()
+            self._subscriber.check()
             if subscription.has_internal and not self._sees_internal:
                 raise UsageError(
                     "Names that start with __ are internal topics: pass them to the constructor, "
@@ -116,39 +126,15 @@ class ConsumerCore:
     def unsubscribe(self) -> None:
         """Give up all partitions. Waits until they are revoked."""
         with self._lock:
-            self._check_may_subscribe()
+            self.check_open()
+            self._subscriber.check()
             self._subscription = None
-            if self._group is None:
-                self.assignment.assign_only((), 0)
-                return
-            self.assignment.unsubscribe()
-            deadline = time.monotonic() + RESPONSE_S_MAX
-            while self.assignment.partitions:
-                if time.monotonic() > deadline:
-                    raise TimedOut("Unsubscribing: the partitions were not revoked in time.")
-                stray = self._handle.poll(SLICE_S)
-                self._fetcher.accept([] if stray is None else [stray])
-            self._fetcher.raise_pending_error()
+            self._subscriber.unsubscribe()
 
     def _begin(self, subscription: Subscription) -> None:
-        if self._group is not None:
-            self.assignment.subscribe(subscription.names)
-            if self._idle_poller is None:
-                self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
-            return
-        topics: Sequence[str] = subscription.topics
-        if subscription.pattern is not None:
-            topics = subscription.matching(topics_in(self._handle))
-        found = partitions_of(self._handle, topics)
-        self.assignment.assign_only(found, _ENDS[self._settings.auto_offset_reset])
-
-    def _check_may_subscribe(self) -> None:
-        self.check_open()
-        if self.assignment.is_rebalancing:
-            raise UsageError(
-                "subscribe() and unsubscribe() cannot be called in a callback of a rebalance: call "
-                "them after poll()."
-            )
+        self._subscriber.subscribe(subscription)
+        if self._group is not None and self._idle_poller is None:
+            self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
     # Reading records
 
@@ -287,26 +273,19 @@ class ConsumerCore:
         with self._lock:
             self.check_open()
             (partition,) = self.assignment.chosen(topic, number)
-            offset = self._positions.next_offset(partition)
-            if offset is None and self.assignment.is_starting(partition):
-                offset = self._start_of(partition)
-            if offset is None:
-                offset = position(self._handle, partition)
+            offset = self._fetcher.position(partition)
             if offset == OFFSET_INVALID:
-                # librdkafka has handed out nothing since the partition was assigned or moved.
-                sought = self._positions.sought(partition)
-                offset = self.assignment.first_offset(partition) if sought is None else sought
+                offset = self._start_of(partition)
             if offset >= 0:
                 return offset
-            if offset == OFFSET_INVALID:
-                offset = _ENDS[self._settings.auto_offset_reset]
             return end_of(self._handle, partition, is_start=offset == OFFSET_BEGINNING)
 
-    def _start_of(self, partition: Partition) -> int | None:
-        """Return the committed offset of a partition that is just being assigned, if any."""
-        if self._group is None or self.assignment.first_offset(partition) != OFFSET_INVALID:
-            return None
-        return committed(self._handle, [partition]).get(partition)
+    def _start_of(self, partition: Partition) -> int:
+        """Return where a partition starts of which no record was fetched."""
+        offset = self.assignment.first_offset(partition)
+        if offset == OFFSET_INVALID and self._group is not None:
+            offset = committed(self._handle, [partition]).get(partition, offset)
+        return _ENDS[self._settings.auto_offset_reset] if offset == OFFSET_INVALID else offset
 
     def pause(self, topic: str, number: int | None) -> None:
         """Hand out no records of a topic or partition."""
@@ -375,8 +354,7 @@ class ConsumerCore:
             if self.is_closing:
                 return
             self.assignment.suspend()
-            message = self._handle.poll(0)
-            self._fetcher.accept([] if message is None else [message])
+            self._fetcher.serve()
         except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
             self._fetcher.keep_error(error)
         finally:

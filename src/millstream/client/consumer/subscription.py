@@ -90,6 +90,8 @@ def _pattern_of(pattern: str | re.Pattern[str]) -> str:
         raise UsageError(
             f"pattern={pattern!r}: pass a regular expression, for example 'orders-.*'."
         )
+    if "[[" in pattern:
+        raise _not_portable(pattern, "[[")
     try:
         re.compile(pattern)
     except re.error as error:
@@ -167,8 +169,6 @@ def _class(pattern: str, content: str) -> str:
                 character, last = "", "-"
             elif character not in "._":
                 raise _not_portable(pattern, f"[\\{character}]")
-        elif character == "[":
-            raise _not_portable(pattern, "[[")
         found.append(character)
         at += 1
     return f"[{negation}{''.join(found)}{last}]"

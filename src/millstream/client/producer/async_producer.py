@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Never, Self, Unpack, cast
 
 from confluent_kafka import KafkaException
 
-from millstream.client.error import MillstreamError, TimedOut, UsageError
+from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import key_is_keyword, reject_unknown
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
@@ -132,7 +132,7 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         while len(handle):
             handle.dispatch_reports()
             if deadline is not None and self._loop.time() > deadline:
-                raise TimedOut(f"{len(handle)} records are not delivered after {timeout} s.")
+                raise handle.flush_timeout(len(handle), timeout)
             await asyncio.sleep(_TICK_S)
         handle.raise_failures()
 

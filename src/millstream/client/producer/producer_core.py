@@ -99,7 +99,8 @@ class ProducerCore:
             raise UsageError("Transactions need a producer with transactional_id='...'.")
         if self.is_closed:
             raise closed_error()
-        self.driver.begin()
+        with self.handle.errors.explaining():
+            self.driver.begin()
         return self.driver
 
     def close(self) -> None:
@@ -125,12 +126,12 @@ class ProducerCore:
 
     def refresh(self, topic: str) -> None:
         """Fetch the metadata of a topic. librdkafka applies it to all records of the topic."""
-        with translated(f"Asking for topic {topic!r}"):
+        with self.handle.errors.explaining(), translated(f"Asking for topic {topic!r}"):
             self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX)
 
     def _partition_count(self, topic: str) -> int:
         what = f"Asking for the partitions of {topic!r}"
-        with translated(what):
+        with self.handle.errors.explaining(), translated(what):
             found = self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
         if found.error is not None:
             raise from_kafka(found.error, what)
