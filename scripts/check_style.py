@@ -1,6 +1,6 @@
 """Check the documentation for words that the glossary and the style rules replace.
 
-The pages of `docs/`, README.md, CONTRIBUTING.md, ARCHITECTURE.md and the alerts are checked, but not
+The pages of `docs/`, README, CONTRIBUTING, ARCHITECTURE and the alerts are checked, but not
 their code. Decisions and the changelog are as they were written.
 """
 
