@@ -31,7 +31,7 @@ coverage: $(VENV)/.dev ## branch coverage of src/ by the tests that mirror it; n
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links, spelling
+lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links, spelling, style
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -40,6 +40,7 @@ lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, 
 	$(BIN)/python scripts/file_map.py --check
 	$(BIN)/python scripts/check_links.py
 	$(BIN)/codespell
+	$(BIN)/python scripts/check_style.py
 
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

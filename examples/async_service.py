@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from millstream import AsyncConsumer, AsyncProducer
+from millstream import Admin, AsyncConsumer, AsyncProducer
 
 
 async def serve(bootstrap_servers: str | None, count: int) -> None:
@@ -18,7 +18,7 @@ async def serve(bootstrap_servers: str | None, count: int) -> None:
         AsyncConsumer(bootstrap_servers, topics=["requests"], group_id="service") as consumer,
     ):
         async for record in consumer:
-            await producer.send("responses", record.value.upper(), key=record.key)
+            await producer.send("responses", (record.value or b"").upper(), key=record.key)
             count -= 1
             if count == 0:
                 return
@@ -32,17 +32,24 @@ async def call(bootstrap_servers: str | None, names: list[str]) -> None:
     left = len(names)
     async with AsyncConsumer(bootstrap_servers, topics=["responses"]) as consumer:
         async for record in consumer:
-            print(record.key.decode(), "got", record.value.decode())
+            print(record.key, "got", record.value)
             left -= 1
             if left == 0:
                 return
 
 
-async def main(bootstrap_servers: str | None = None) -> None:
+async def serve_and_call(bootstrap_servers: str | None, names: list[str]) -> None:
     """Run the service and its caller on one event loop."""
-    names = ["alice", "bob"]
     await asyncio.gather(serve(bootstrap_servers, len(names)), call(bootstrap_servers, names))
 
 
+def main(bootstrap_servers: str | None = None) -> None:
+    """Create the topics, and run everything."""
+    with Admin(bootstrap_servers) as admin:
+        for topic in ("requests", "responses"):
+            admin.create_topic(topic, if_missing=True)
+    asyncio.run(serve_and_call(bootstrap_servers, ["alice", "bob"]))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(*sys.argv[1:]))
+    main(*sys.argv[1:])

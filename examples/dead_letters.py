@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import sys
 import threading
+from typing import Any
 
 from millstream import Job, JsonSerializer, Producer, Worker
 
-ORDERS = [{"id": 1, "cents": 250}, {"id": 2, "cents": "a lot"}, {"id": 3, "cents": 90}]
+ORDERS: list[dict[str, Any]] = [
+    {"id": 1, "cents": 250},
+    {"id": 2, "cents": "a lot"},
+    {"id": 3, "cents": 90},
+]
 
 
 def main(bootstrap_servers: str | None = None) -> None:

@@ -31,7 +31,7 @@ def main(bootstrap_servers: str | None = None) -> None:
         squared = 0
         while squared < NUMBERS:
             for record in consumer.poll(max_records=500):
-                producer.send("squares", str(int(record.value) ** 2), key=record.key)
+                producer.send("squares", str(int(record.value or 0) ** 2), key=record.key)
                 squared += 1
             consumer.commit()
     print(f"{squared} squares")

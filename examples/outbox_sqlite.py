@@ -10,14 +10,12 @@ import json
 import sqlite3
 import sys
 
-from millstream.client.outbox import Outbox
-from millstream.client.outbox.schema import OutboxSchema
+from millstream import Outbox, OutboxSchema
 
 
 def place_order(database: sqlite3.Connection, customer: str, item: str) -> None:
     """Store an order and its event. Both exist, or neither."""
     with database:
-        database.execute("BEGIN")
         database.execute("INSERT INTO orders VALUES (?, ?)", (customer, item))
         Outbox().write(database, "orders", json.dumps({"item": item}), key=customer)
         if item == "nothing":
@@ -30,6 +28,7 @@ def main(path: str = "shop.db") -> None:
     database.execute("CREATE TABLE IF NOT EXISTS orders (customer TEXT, item TEXT)")
     for statement in OutboxSchema().statements("sqlite"):
         database.execute(statement)
+    database.commit()
     place_order(database, "alice", "2 apples")
     try:
         place_order(database, "bob", "nothing")

@@ -8,15 +8,15 @@ from __future__ import annotations
 import sys
 
 from millstream import JsonSerializer, Producer
-from millstream.spark.session import spark_session
+from millstream.spark import spark_session
 
 
-def main(servers: str = "127.0.0.1:9092", checkpoint: str = "checkpoints/totals") -> None:
-    """Sum up payments by customer, and write the sums to a topic."""
+def main(servers: str = "127.0.0.1:9092", checkpoint: str = "checkpoints/payments") -> None:
+    """Copy large payments to a topic of their own. Start it again: nothing is copied twice."""
     with Producer(servers, value_serializer=JsonSerializer()) as producer:
         for number in range(100):
-            payment = {"customer": f"c{number % 3}", "cents": number}
-            producer.send("payments", payment, key=payment["customer"])
+            customer = f"c{number % 3}"
+            producer.send("payments", {"customer": customer, "cents": number}, key=customer)
 
     spark = spark_session("payments")
     payments = (
@@ -25,22 +25,20 @@ def main(servers: str = "127.0.0.1:9092", checkpoint: str = "checkpoints/totals"
         .option("subscribe", "payments")
         .option("startingOffsets", "earliest")
         .load()
-        .selectExpr("from_json(cast(value as string), 'customer STRING, cents LONG') AS p")
+        .selectExpr("key", "from_json(cast(value as string), 'customer STRING, cents LONG') AS p")
     )
-    totals = payments.groupBy("p.customer").agg({"p.cents": "sum"})
     query = (
-        totals.toDF("key", "total")
-        .selectExpr("key", "cast(total as string) AS value")
+        payments.where("p.cents >= 90")
+        .selectExpr("key", "to_json(p) AS value")
         .writeStream.format("millstream")
-        .outputMode("update")
         .option("kafka.bootstrap.servers", servers)
-        .option("topic", "totals")
+        .option("topic", "large-payments")
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    print("written to the topic totals")
+    print("written to the topic large-payments")
 
 
 if __name__ == "__main__":

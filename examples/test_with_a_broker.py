@@ -5,8 +5,7 @@ pytest examples/test_with_a_broker.py
 
 from __future__ import annotations
 
-from millstream import Consumer, Producer
-from millstream.testing.broker import LocalBroker
+from millstream import Consumer, LocalBroker, Producer
 
 
 def copy(consumer: Consumer, producer: Producer, target: str) -> int:

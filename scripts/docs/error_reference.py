@@ -10,8 +10,8 @@ from typing import Final
 from confluent_kafka import KafkaError
 from scripts.docs.markdown import code, table
 
+import millstream
 from millstream.cli.support import failure
-from millstream.client import error
 from millstream.model.error import ErrorCode
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2] / "src" / "millstream"
@@ -30,10 +30,11 @@ _SENDERS: Final = (
 
 def exceptions_page() -> str:
     """Return the client's exceptions with their base classes."""
+    public = [getattr(millstream, name) for name in millstream.__all__]
     classes = [
         each
-        for each in vars(error).values()
-        if isinstance(each, type) and each.__module__ == error.__name__
+        for each in public
+        if isinstance(each, type) and issubclass(each, millstream.MillstreamError)
     ]
     return table(
         ("exception", "derives from", "raised when"),
@@ -43,7 +44,7 @@ def exceptions_page() -> str:
                 ", ".join(code(base.__name__) for base in each.__bases__),
                 str(each.__doc__).partition("\n\n")[0],
             )
-            for each in classes
+            for each in sorted(classes, key=lambda each: (len(each.__mro__), each.__name__))
         ),
     )
 

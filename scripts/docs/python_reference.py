@@ -30,15 +30,14 @@ def spark_page() -> str:
 
 
 def _page(module: types.ModuleType, level: int) -> str:
-    named = {name: getattr(module, name) for name in dir(module) if not name.startswith("_")}
-    public = {name: each for name, each in named.items() if _is_public(each)}
+    named = {name: getattr(module, name) for name in module.__all__}
+    public = {name: each for name, each in named.items() if _is_described(each)}
     return "\n".join(_entry(name, each, level) for name, each in sorted(public.items()))
 
 
-def _is_public(value: Any) -> bool:
-    """Whether a name of the module is part of its API; modules and `typing`'s names are not."""
-    is_ours = str(getattr(value, "__module__", "")).startswith("millstream")
-    return is_ours and (inspect.isclass(value) or inspect.isfunction(value))
+def _is_described(value: Any) -> bool:
+    """Whether a name has a section; aliases of types have none."""
+    return inspect.isclass(value) or inspect.isfunction(value)
 
 
 def _entry(name: str, value: Any, level: int) -> str:

@@ -1,4 +1,4 @@
-"""`millstream docs`: finds a page by its name, by a section or by an alert, and serves the pages."""
+"""`millstream docs` finds a page by its name, a section or an alert, and serves the pages."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_page_is_found(site: Path, name: str, address: str) -> None:
 
 
 def test_a_page_that_does_not_exist_is_rejected_with_the_names_of_the_others(site: Path) -> None:
-    with pytest.raises(CommandError, match="there is no page 'eror'.*reference/errors") as raised:
-        docs_command.page_address(site, "eror")
+    with pytest.raises(CommandError, match=r"no page 'nowhere'.*reference/errors") as raised:
+        docs_command.page_address(site, "nowhere")
     assert raised.value.code is ExitCode.NOT_FOUND
 
 

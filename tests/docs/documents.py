@@ -7,9 +7,9 @@ Blocks in the languages `bash` and `python` are run. A comment before a block sa
     <!-- run: background TEXT -->       runs until the page ends; ready once it prints the text
     <!-- run: output -->                a block of text that the block before it must print
 
-A Python block whose first line is a comment with a file name (`# app.py`) is written to that file,
-for commands that follow. A comment `<!-- run: python` or `<!-- run: bash`, with code in the lines
-up to `-->`, is run and not shown.
+`<!-- run: stop -->` interrupts the background blocks. A Python block whose first line is a comment
+with a file name (`# app.py`) is written to that file, for commands that follow. A comment
+`<!-- run: python` or `<!-- run: bash`, with code in the lines up to `-->`, is run and not shown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DOCUMENTS = [
 _BLOCK = re.compile(
     r"(?:^ *<!-- run: (?P<mode>skip|until|background|output)[ ]?(?P<text>[^\n]*?) -->\n+)?"
     r"^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```$"
-    r"|^<!-- run: (?P<hidden>python|bash)\n(?P<hidden_code>.*?)^-->$",
+    r"|^<!-- run: (?P<hidden>python|bash|stop)(?P<hidden_code>\n.*?^| )-->$",
     re.MULTILINE | re.DOTALL,
 )
 _FENCED = re.compile(r"^ *```([^\n`]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -93,7 +93,8 @@ def runnable(path: Path) -> list[Block]:
     return [
         block
         for block in blocks(path)
-        if block.mode != "skip" and (block.language in ("bash", "python") or block.mode == "output")
+        if block.mode != "skip"
+        and (block.language in ("bash", "python", "stop") or block.mode == "output")
     ]
 
 

@@ -45,10 +45,14 @@ class Interpreter:
     """A Python process that runs blocks."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
         program = Path(__file__).with_name("interpreter_program.py")
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-u", program],
-            env=dict(environment),
+            env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,6 +64,10 @@ class Interpreter:
         self._process.communicate()
 
     def start_page(self, folder: Path, environment: Mapping[str, str]) -> None:
+        """Start a page with an empty namespace. A process that a block has ended is replaced."""
+        if self._process.poll() is not None:
+            self.close()
+            self._process = self._start()
         self._send({"page": True, "cwd": str(folder), "environment": dict(environment)})
 
     def run(self, block: Block, code: str) -> str:
@@ -125,7 +133,9 @@ class PageRunner:
         code = block.code
         for old, new in self._replaced.items():
             code = code.replace(old, new)
-        if block.mode == "output":
+        if block.language == "stop":
+            self._stop(signal.SIGINT)
+        elif block.mode == "output":
             _assert_printed(block, code, self._output)
         elif block.file_name is not None:
             path = self._folder / block.file_name
@@ -139,9 +149,14 @@ class PageRunner:
             self._output = self._run_commands(block, code)
 
     def close(self) -> None:
-        for process in self._background:
-            _signal(process, signal.SIGTERM)
-        for process in self._background:
+        """Stop the background blocks."""
+        self._stop(signal.SIGTERM)
+
+    def _stop(self, number: int) -> None:
+        stopped, self._background = self._background, []
+        for process in stopped:
+            _signal(process, number)
+        for process in stopped:
             try:
                 process.communicate(timeout=30)
             except subprocess.TimeoutExpired:

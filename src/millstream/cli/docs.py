@@ -15,10 +15,9 @@ from typing import Annotated, Final
 
 import typer
 
-import millstream
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
 
-_PACKAGE: Final = Path(millstream.__file__).parent
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
 #: Where pages may be, the first one that exists is used.
 _SITES: Final = (_PACKAGE / "docs_site", _PACKAGE.parents[1] / "build" / "docs")
 _HOST: Final = "127.0.0.1"

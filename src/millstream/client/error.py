@@ -29,6 +29,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from millstream.client.error_page import page_of
 from millstream.client.next_step import next_step
 from millstream.model.error import MillstreamError as MillstreamError
 from millstream.model.error import UsageError as UsageError
@@ -232,7 +233,15 @@ def from_kafka(
     if isinstance(error, KafkaException):
         error = error_of(error)
     step = next_step(error.code())
-    sentence = f"{what}: {reason_of(error)}." + (f" {step}" if step else "")
+    made = _made(error, f"{what}: {reason_of(error)}." + (f" {step}" if step else ""), kind)
+    page = page_of(error.code())
+    if page:
+        # Tracebacks show it; the message stays short.
+        made.add_note(f"See: millstream docs {page}")
+    return made
+
+
+def _made(error: KafkaError, sentence: str, kind: type[BrokerError]) -> MillstreamError:
     if is_fenced(error):
         return ProducerFenced(sentence, error.name(), error.code())
     if is_timeout(error) and kind is BrokerError:

@@ -75,3 +75,9 @@ def test_sentences_of_kafka_errors() -> None:
     assert str(from_kafka_error(down, "x", "h:1")).startswith(
         "no response from h:1: all down. Is a"
     )
+
+
+def test_a_failure_names_the_page_about_it(capsys: pytest.CaptureFixture[str]) -> None:
+    error = from_kafka_error(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "producing", "h:1")
+    assert ending(raising(error)) == 1
+    assert capsys.readouterr().err.endswith("\nSee: millstream docs errors#record-too-large\n")
