@@ -12,7 +12,7 @@ from scripts.docs.markdown import code, table
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.broker_config import definitions as broker_definitions
 from millstream.model.config import definitions as topic_definitions
-from millstream.model.definition import Definition, ConfigScope, definitions_of
+from millstream.model.definition import ConfigScope, Definition, definitions_of
 from millstream.model.group_config import definitions as group_definitions
 from millstream.model.sentinel import INT32_MAX, INT64_MAX
 

@@ -1,4 +1,4 @@
-"""`millstream profile`: create, use, list, show, delete. `support/profile.py` has the file."""
+"""`millstream profile`: create, use, list, show, delete. `cli/support/profile.py` owns the file."""
 
 from __future__ import annotations
 

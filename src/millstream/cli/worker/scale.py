@@ -27,7 +27,14 @@ from millstream.cli.support.terminal import JsonOption, counted, print_json
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from millstream.cli.worker.scale_decision import ScaleDecision, ScalePolicy, ScaleState
+    from millstream.cli.worker.scale_decision import (
+        Observation,
+        ScaleDecision,
+        ScalePolicy,
+        ScaleState,
+    )
+    from millstream.client.admin import Admin
+    from millstream.client.record import Partition
 
 _logger = logging.getLogger(__name__)
 
@@ -134,32 +141,51 @@ class Scaler:
 
     def decide(self, state: ScaleState) -> ScaleDecision:
         """Observe the group now, and return the decision."""
-        from millstream.cli.group.group_admin import GroupAdmin
-        from millstream.cli.worker.scale_decision import Observation, decide
+        from millstream.cli.worker.scale_decision import decide
 
-        admin = GroupAdmin(self.connection)
-        found = admin.find(self.group)
-        committed = admin.committed(self.group) if found is not None else {}
-        topics = self.topics or sorted({topic for topic, _ in committed if _counts(topic)})
-        # Partitions without a committed offset count from their start.
-        keys = [(topic, number) for topic in topics for number in admin.partitions(topic)]
-        if not keys:
+        with self.connection.open_admin() as admin, self.connection.failing(group=self.group):
+            seen = self._observe(admin)
+        return decide(self.policy, seen, state)
+
+    def _observe(self, admin: Admin) -> Observation:
+        from millstream.cli.worker.scale_decision import Observation
+
+        members = _members(admin, self.group)
+        committed = {} if members is None else admin.list_group_offsets(self.group)
+        topics = self.topics or sorted({each.topic for each in committed if _counts(each.topic)})
+        starts: dict[Partition, int] = {}
+        ends: dict[Partition, int] = {}
+        for topic in topics:
+            starts |= admin.list_topic_offsets(topic, "earliest")
+            ends |= admin.list_topic_offsets(topic)
+        if not ends:
             raise CommandError(
                 ExitCode.NOT_FOUND,
                 f"group {self.group!r} has no committed offsets: its workers commit soon after they"
                 " start. Pass --topic to count a topic before that.",
             )
-        ranges = admin.ranges(keys)
-        reached = {key: max(committed.get(key, 0), ranges[key].start) for key in keys}
-        seen = Observation(
+        # Partitions without a committed offset count from their start.
+        reached = {each: max(int(committed.get(each, 0)), starts[each]) for each in ends}
+        return Observation(
             at=time.time(),
-            ends=sum(each.end for each in ranges.values()),
+            ends=sum(ends.values()),
             committed=sum(reached.values()),
-            lag=sum(max(0, ranges[key].end - reached[key]) for key in keys),
-            members=len(found.members) if found is not None else 0,
-            partitions=len(keys),
+            lag=sum(max(0, end - reached[each]) for each, end in ends.items()),
+            members=members or 0,
+            partitions=len(ends),
         )
-        return decide(self.policy, seen, state)
+
+
+def _members(admin: Admin, group: str) -> int | None:
+    """Return the number of members, or None if the group does not exist."""
+    from millstream.client.error import BrokerError
+
+    try:
+        return len(admin.describe_group(group).members)
+    except BrokerError as error:
+        if error.name != "GROUP_ID_NOT_FOUND":
+            raise
+        return None
 
 
 def _counts(topic: str) -> bool:
