@@ -23,7 +23,9 @@ def handle(
     image = context.services.catalog.image
     response = ListPartitionReassignmentsResponse()
     if request.topics is None:
-        rows = [_in_progress(topic, range(len(topic.partitions))) for topic in image.topics.values()]
+        rows = [
+            _in_progress(topic, range(len(topic.partitions))) for topic in image.topics.values()
+        ]
     else:
         rows = [
             _in_progress(found, frozenset(topic.partition_indexes))
