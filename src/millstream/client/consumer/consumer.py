@@ -45,10 +45,15 @@ class Consumer(Generic[KeyRead, ValueRead]):
       begins before the next record: a loop over the consumer may commit each record. After
       `poll()` send for the whole batch before `commit()`, or use `commit(record)`.
 
-    A slow handler does not remove the consumer from its group. Without a `group_id` the consumer
-    reads all partitions of its topics from `auto_offset_reset` on, and commits nothing. The other
-    keywords are those of `ConsumerSettings`. Times are in seconds. Methods may be called from any
-    thread, one at a time.
+    `topics` are names. `pattern` is a regular expression instead, which matches the whole name of a
+    topic; `subscribe` changes both later. A slow handler does not remove the consumer from its
+    group. Without a `group_id` the consumer reads all partitions of its topics from
+    `auto_offset_reset` on, and commits nothing. The other keywords are those of `ConsumerSettings`.
+    Times are in seconds. Methods may be called from any thread, one at a time.
+
+    Without deserializers, keys and values are bytes. `Consumer[K, V]` yields `Record[K, V]`: type
+    checkers infer both from the deserializers. None stays None, for example the value of a
+    tombstone: annotate `Consumer[str, Order | None]` where there are some.
     """
 
     def __init__(
