@@ -9,7 +9,7 @@ COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-h
 # process that they start, would compile all of it anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test coverage sim lint format bench soak sanitize scale wheel docs lock clean pipeline-demo
+.PHONY: help run test coverage sim lint format bench bench-worker soak sanitize scale wheel docs lock clean pipeline-demo
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 15
@@ -50,6 +50,10 @@ bench: $(VENV)/.dev ## Millstream next to Apache Kafka on this machine, as ratio
 	@scripts/setup-test-tools
 	$(BIN)/python -m bench $(ARGS)
 
+bench-worker: $(VENV)/.dev $(VENV)/.bench ## Millstream's worker next to FastStream and Celery, in messages per second
+	@scripts/setup-test-tools
+	$(BIN)/python -m bench.worker $(ARGS)
+
 soak: $(VENV)/.dev ## the long runs that `make test` leaves out (crash rounds, fuzzing, 100,000 topics)
 	@scripts/setup-test-tools
 	$(BIN)/pytest -m soak $(ARGS)
@@ -87,3 +91,11 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml setup.py $(KERNELS)
 $(VENV)/.dev: requirements/dev.txt pyproject.toml setup.py $(KERNELS)
 	@scripts/setup-venv $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.runtime
+
+# FastStream and Celery for `make bench-worker`, in an environment of their own: nothing else needs them. Where they
+# cannot be installed, their rows say so.
+$(VENV)/.bench: requirements/bench.txt $(VENV)/.dev
+	@rm -rf $(VENV)/bench && $(BIN)/python -m venv $(VENV)/bench
+	@$(VENV)/bench/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps \
+		-r requirements/bench.txt || (rm -rf $(VENV)/bench; echo "FastStream and Celery could not be installed")
+	@touch $@

@@ -9,8 +9,10 @@ import pytest
 from opentelemetry import trace
 
 from client.conftest import new_topic
+from harness.broker_process import wait_until
 from harness.span_store import SpanStore, header_of, links_of, parent_of
 from millstream.client import Consumer, Job, Producer, Worker
+from millstream.client.dead_letter import DeadLetterTopic, Replay, Selection
 
 
 def first_record(bootstrap: str, topic: str) -> Any:
@@ -74,6 +76,23 @@ def test_attempts_retries_and_dead_letters(
     assert parent_of(created) == header_of(done)
     assert bill.headers == [("traceparent", header_of(created))]
     assert set(spans.names()) == {f"send {topic}", f"process {topic}", f"create {output}"}
+
+
+def test_a_replayed_dead_letter_stays_in_its_trace(
+    bootstrap: str, name: Callable[[str], str], spans: SpanStore
+) -> None:
+    topic, again = (new_topic(bootstrap, name, 1) for _ in range(2))
+    with Producer(bootstrap, tracing=spans.provider) as producer:
+        producer.send(topic, "bad")
+    sent = header_of(spans.one(f"send {topic}"))
+    worker = Worker(
+        bootstrap, topics=[topic], group_id=name("group"), handler=lambda job: job.reject("no")
+    )
+    with worker:
+        wait_until(lambda: worker.counts.dead, "the dead letter")
+    letters = DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
+    assert Replay(letters, Selection(), to=again).run().replayed == 1
+    assert first_record(bootstrap, again).header("traceparent") == sent
 
 
 def test_a_rejected_message_is_a_failed_attempt(

@@ -12,6 +12,7 @@ import threading
 import uuid
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final, NamedTuple, NotRequired, Self, TypedDict, Unpack
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,9 +29,9 @@ class RegistryOptions(TypedDict):
 
     username: NotRequired[str | None]
     password: NotRequired[str | None]
-    ssl_cafile: NotRequired[str | None]
-    ssl_certfile: NotRequired[str | None]
-    ssl_keyfile: NotRequired[str | None]
+    ssl_cafile: NotRequired[str | Path | None]
+    ssl_certfile: NotRequired[str | Path | None]
+    ssl_keyfile: NotRequired[str | Path | None]
     ssl_password: NotRequired[str | None]
     timeout: NotRequired[float]
     config: NotRequired[Mapping[str, Any]]
@@ -159,7 +160,7 @@ def _properties(url: str, options: RegistryOptions) -> dict[str, Any]:
     given: Mapping[str, Any] = options
     for option, name in _PROPERTIES.items():
         if given.get(option) is not None:
-            properties[name] = given[option]
+            properties[name] = str(given[option])
     username, password = options.get("username"), options.get("password")
     if (username is None) != (password is None):
         raise UsageError("A schema registry needs both username and password, or neither.")

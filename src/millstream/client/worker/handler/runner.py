@@ -134,6 +134,8 @@ class TaskRunner:
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 -- becomes the result
             error = failure
         self._tasks.pop(job, None)
+        # `_fill` follows: the queue need not wake the loop for it, which costs a system call.
+        self._is_filling = True
         self._queue.complete(job, result_of(job, error))
         self._fill()
 
