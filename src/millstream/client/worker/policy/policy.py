@@ -8,10 +8,11 @@ reject(), exception in `fatal`        dead letter
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
 
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
@@ -132,6 +133,14 @@ class WorkerSettings(Checked):
         _reject_options("producer", self.producer, _PRODUCER_OWN)
         ConsumerSettings.of(self.consumer)
         ProducerSettings.of(self.producer)
+
+    def numbered(self, number: int) -> Self:
+        """Return the settings of one of several processes: its names end with its number."""
+        name = None if self.name is None else f"{self.name}-{number}"
+        consumer = dict(self.consumer)
+        if consumer.get("group_instance_id") is not None:
+            consumer["group_instance_id"] = f"{consumer['group_instance_id']}-{number}"
+        return dataclasses.replace(self, name=name, consumer=consumer)
 
     @property
     def serializers(self) -> Serializers:
