@@ -51,7 +51,8 @@ class ConnectionErrors:
         if error.code() in _STEPS:
             self._last = error
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
-            self.on_rejected(BrokerError(self.advice(), error.name(), error.code()))
+            sentence = f"Connecting: the broker rejected the client. {self.advice()}"
+            self.on_rejected(BrokerError(sentence, error.name(), error.code()))
 
     def advice(self) -> str:
         """Return the last error and what to do about it, as sentences."""
