@@ -10,7 +10,7 @@ import pytest
 
 from harness.broker_process import wait_until
 from harness.brokers import COUNT_NAMES, Brokers, started
-from millstream.client import Admin, Partition, Producer
+from millstream.client import Admin, ConfigResource, Partition, Producer
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -77,8 +77,6 @@ def test_a_move_is_cancelled(ask: Run, brokers: Brokers) -> None:
     nothing = ask("topic", "move", "slow", "--cancel", "--yes", "--json")
     assert (nothing.code, json.loads(nothing.out)) == (0, [])
     with Admin(brokers.bootstrap) as admin:
-        from millstream.client import ConfigResource
-
         admin.alter_config(ConfigResource.broker(), dict.fromkeys(RATES, "100"))
         partition = Partition("slow", 0)
         assert admin.alter_partition_reassignments({partition: [two]}) == {partition: None}
