@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from millstream.client import (
+    Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
     AsyncTransaction,
@@ -28,7 +30,12 @@ def arguments(method: Any) -> list[tuple[str, Any, Any, str]]:
 
 @pytest.mark.parametrize(
     ("sync", "asynchronous"),
-    [(Producer, AsyncProducer), (Consumer, AsyncConsumer), (Transaction, AsyncTransaction)],
+    [
+        (Admin, AsyncAdmin),
+        (Producer, AsyncProducer),
+        (Consumer, AsyncConsumer),
+        (Transaction, AsyncTransaction),
+    ],
 )
 def test_both_have_the_same_methods_and_arguments(sync: type[Any], asynchronous: type[Any]) -> None:
     plain, awaited = public(sync), public(asynchronous)

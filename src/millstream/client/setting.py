@@ -260,7 +260,7 @@ class ConsumerSettings(ClientSettings):
             # would starve.
             "fetch.queue.backoff.ms": 10,
         }
-        if self.group_protocol == "classic":
+        if self.config.get("group.protocol", self.group_protocol) == "classic":
             found["partition.assignment.strategy"] = "cooperative-sticky"
             if self.session_timeout is not None:
                 session_ms = int(self.session_timeout * 1000)

@@ -8,7 +8,7 @@ import pytest
 
 from harness.broker_process import wait_until
 from harness.brokers import COUNT_NAMES, REPLICATED, Brokers, started
-from millstream.client import Admin, BrokerError, Partition, Producer
+from millstream.client import Admin, BrokerError, ConfigResource, ConfigSource, Partition, Producer
 
 #: Named like the other tests on three brokers.
 pytestmark = pytest.mark.xdist_group(f"admin on {COUNT_NAMES[3]}")
@@ -39,6 +39,17 @@ def test_the_cluster_and_its_partitions(admin: Admin, brokers: Brokers) -> None:
         assert each.elr == ()
     without = admin.describe_topics(["described"], elr=False)["described"]
     assert not isinstance(without, BrokerError)
+
+
+def test_settings_of_all_brokers(admin: Admin) -> None:
+    resource, name = ConfigResource.broker(), "log.cleaner.threads"
+    admin.alter_config(resource, {name: "3"})
+    found = admin.describe_config(resource)[name]
+    assert (found.value, found.source) == ("3", ConfigSource.ALL_BROKERS)
+    admin.alter_config(resource, {name: None})
+    assert name not in admin.describe_config(resource)
+    with pytest.raises(BrokerError, match="all brokers"):
+        admin.alter_config(resource, {"no.such.setting": "1"})
 
 
 def test_partitions_move_to_other_brokers(admin: Admin, brokers: Brokers) -> None:

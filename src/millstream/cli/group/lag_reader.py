@@ -28,7 +28,7 @@ UNLIMITED: Final = math.inf
 
 
 class LagReader:
-    """Reads groups with one admin client and one consumer."""
+    """Reads groups with one admin client."""
 
     __slots__ = ("_admin", "_connection", "_unread")
 
@@ -38,7 +38,6 @@ class LagReader:
         self._unread = UnreadReader(connection)
 
     def close(self) -> None:
-        self._unread.close()
         self._admin.close()
 
     def describe(self, group: str) -> dict[str, Any]:

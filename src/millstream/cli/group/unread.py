@@ -32,14 +32,12 @@ class FirstUnread(NamedTuple):
 
 
 class UnreadReader:
-    """Fetches records without a group. It makes a consumer for the topics that it has to read."""
+    """Fetches records without a group, with a new consumer each time."""
 
-    __slots__ = ("_connection", "_consumer", "_known", "_topics")
+    __slots__ = ("_connection", "_known")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._consumer: Consumer | None = None
-        self._topics: list[str] = []
         #: The last offset and its result, by partition.
         self._known: dict[Partition, tuple[int, FirstUnread]] = {}
 
@@ -57,53 +55,42 @@ class UnreadReader:
         self._known = {key: (positions[key], first) for key, first in found.items()}
         return found
 
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-
     def _fetch(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstUnread]:
-        consumer = self._open(sorted({each.topic for each in positions}))
-        for each in consumer.assignment:
-            if each in positions:
-                consumer.resume(*each)
-                consumer.seek(*each, offset=positions[each])
-            else:
-                consumer.pause(*each)
+        from millstream.client.record import Partition
+
         found: dict[Partition, FirstUnread] = {}
         deadline = time.monotonic() + self._connection.timeout_s
-        while len(found) < len(positions) and time.monotonic() < deadline:
-            for record in consumer.poll(_RECORDS_PER_POLL, _POLL_S):
-                found.setdefault(_partition(record), FirstUnread(record.timestamp))
-            for each in consumer.ended & positions.keys():
-                found.setdefault(each, FirstUnread(is_nothing=True))
-        for topic in self._topics:
-            consumer.pause(topic)
+        with self._consumer(positions) as consumer:
+            for each in consumer.assignment - positions.keys():
+                consumer.pause(*each)
+            while len(found) < len(positions) and time.monotonic() < deadline:
+                for record in consumer.poll(_RECORDS_PER_POLL, _POLL_S):
+                    key = Partition(record.topic, record.partition)
+                    if key in positions and key not in found:
+                        found[key] = FirstUnread(record.timestamp)
+                        consumer.pause(*key)
+                for each in consumer.ended & positions.keys():
+                    found.setdefault(each, FirstUnread(is_nothing=True))
         return {key: found.get(key, FirstUnread()) for key in positions}
 
-    def _open(self, topics: list[str]) -> Consumer:
+    def _consumer(self, positions: Mapping[Partition, int]) -> Consumer:
         from millstream.client.consumer.consumer import Consumer
 
-        if self._consumer is not None and set(topics) <= set(self._topics):
-            return self._consumer
-        self.close()
-        self._topics = topics
-        self._consumer = Consumer(
+        def start(consumer: Consumer, partitions: list[Partition]) -> None:
+            for each in partitions:
+                if each in positions:
+                    consumer.seek(*each, offset=positions[each])
+
+        config = {
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": _FETCH_BYTES,
+            "queued.min.messages": 1,
+        }
+        return Consumer(
             self._connection.servers,
-            topics=topics,
-            # The consumer waits at the end of each partition until `seek` says where to start.
+            topics=sorted({each.topic for each in positions}),
+            # Other partitions of the topics start at their end, and are paused then.
             auto_offset_reset="latest",
-            config=self._connection.client_config()
-            | {
-                "enable.partition.eof": True,
-                "fetch.message.max.bytes": _FETCH_BYTES,
-                "queued.min.messages": 1,
-            },
+            on_assign=start,
+            config=self._connection.client_config() | config,
         )
-        return self._consumer
-
-
-def _partition(record: object) -> Partition:
-    from millstream.client.record import Partition, Record
-
-    assert isinstance(record, Record)
-    return Partition(record.topic, record.partition)

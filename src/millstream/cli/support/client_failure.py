@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from millstream.cli.support.failure import CommandError, ExitCode, no_connection
 
+#: How the admin client begins a sentence about one topic.
+_TOPIC: Final = re.compile(r"\w+ing topic '([^']+)':")
 _GROUP_MISSING: Final = "GROUP_ID_NOT_FOUND"
 _GROUP_ACTIVE: Final = "NON_EMPTY_GROUP"
 
@@ -37,8 +40,17 @@ def client_failure(
     if error.name == _GROUP_ACTIVE and group is not None:
         return active_group(group)
     if is_missing(error.code):
-        return missing_topic(topic) if topic else CommandError(ExitCode.NOT_FOUND, sentence)
-    return CommandError(ExitCode.EXISTS if is_existing(error.code) else ExitCode.FAILED, sentence)
+        name = topic or _named_topic(error)
+        return missing_topic(name) if name else CommandError(ExitCode.NOT_FOUND, sentence)
+    if is_existing(error.code):
+        return CommandError(ExitCode.EXISTS, f"topic {topic or _named_topic(error)!r} exists.")
+    return CommandError(ExitCode.FAILED, sentence)
+
+
+def _named_topic(error: Exception) -> str | None:
+    """Return the topic that the client's sentence names."""
+    match = _TOPIC.match(str(error))
+    return None if match is None else match[1]
 
 
 def missing_topic(topic: str) -> CommandError:

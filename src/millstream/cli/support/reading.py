@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millstream.client.admin import Admin
     from millstream.client.admin.offset_request import OffsetAt
     from millstream.client.consumer.consumer import Consumer
-    from millstream.client.record import Record
+    from millstream.client.record import Partition, Record
 
 _POLL_S: Final = 0.2
 _BATCH_MESSAGES: Final = 500
@@ -90,15 +90,19 @@ class Reading:
             self._consumer = Consumer(
                 self._connection.servers,
                 topics=[self._topic],
-                # The consumer waits at the end of each partition until `seek` says where to start.
+                # Other partitions of the topic start at their end, and are paused then.
                 auto_offset_reset="latest",
+                on_assign=self._seek,
                 config=self._config() | {"auto.offset.reset": "earliest"},
             )
-            for each in sorted(self._consumer.assignment):
-                if each.partition in self._starts:
-                    self._consumer.seek(*each, offset=self._starts[each.partition])
-                else:
+            for each in self._consumer.assignment:
+                if each.partition not in self._starts:
                     self._consumer.pause(*each)
+
+    def _seek(self, consumer: Consumer, partitions: list[Partition]) -> None:
+        for each in partitions:
+            if each.partition in self._starts:
+                consumer.seek(*each, offset=self._starts[each.partition])
 
     def _config(self) -> dict[str, Any]:
         isolation = "read_committed" if self._read_committed else "read_uncommitted"

@@ -80,11 +80,19 @@ class Admin:
         timeout: float = TIMEOUT_S,
         **options: Unpack[ConnectionOptions],
     ) -> None:
-        #: How long each call waits for its responses, in seconds.
-        self.timeout = timeout
+        self._timeout = timeout
         settings = _AdminSettings.of(options)
         properties = settings.connection_properties(bootstrap_servers)
         self._handle = AdminHandle(properties | dict(settings.config))
+
+    @property
+    def timeout(self) -> float:
+        """How long each call waits for its responses, in seconds."""
+        return self._timeout
+
+    @timeout.setter
+    def timeout(self, seconds: float) -> None:
+        self._timeout = seconds
 
     # Topics
 

@@ -10,10 +10,12 @@ from confluent_kafka.admin import AlterConfigOpType, ResourceType
 from confluent_kafka.admin import ConfigEntry as RdKafkaConfigEntry
 from confluent_kafka.admin import ConfigResource as RdKafkaConfigResource
 
-from millstream.client.admin.handle import AdminHandle
+from millstream.client.admin.handle import AdminHandle, outcome_of
 from millstream.client.admin.result import ConfigEntry, ConfigResource, ConfigSource, Outcome
-from millstream.client.error import UsageError
+from millstream.client.error import MillstreamError, UsageError
 
+#: librdkafka cannot name this resource: it rejects an empty name.
+_ALL_BROKERS: Final = ConfigResource.broker()
 _TYPES: Final = {
     "topic": ResourceType.TOPIC,
     "broker": ResourceType.BROKER,
@@ -33,16 +35,16 @@ _SOURCES: Final = {
 def describe_configs(
     handle: AdminHandle, resources: Iterable[ConfigResource], timeout: float
 ) -> dict[ConfigResource, Outcome[dict[str, ConfigEntry]]]:
-    asked = {_row(each): each for each in dict.fromkeys(resources)}
-    if not asked:
-        return {}
-    futures = handle.client.describe_configs(list(asked), request_timeout=timeout)
-    return handle.outcomes(
-        _by_resource(asked, futures),
-        lambda each: f"Reading the settings of {each}",
-        timeout,
-        _entries,
-    )
+    wanted = list(dict.fromkeys(resources))
+    asked = {_row(each): each for each in wanted if each != _ALL_BROKERS}
+    found: dict[ConfigResource, Outcome[dict[str, ConfigEntry]]] = {}
+    if asked:
+        futures = handle.client.describe_configs(list(asked), request_timeout=timeout)
+        what = "Reading the settings of {}".format
+        found = handle.outcomes(_by_resource(asked, futures), what, timeout, _entries)
+    if _ALL_BROKERS in wanted:
+        found[_ALL_BROKERS] = _of_all_brokers(handle, timeout)
+    return found
 
 
 def alter_configs(
@@ -52,18 +54,42 @@ def alter_configs(
     *,
     validate_only: bool,
 ) -> dict[ConfigResource, Outcome[None]]:
-    asked = {_row(each, values): each for each, values in changes.items() if values}
-    if not asked:
-        return {}
-    futures = handle.client.incremental_alter_configs(
-        list(asked), request_timeout=timeout, validate_only=validate_only
-    )
-    return handle.outcomes(
-        _by_resource(asked, futures),
-        lambda each: f"Changing the settings of {each}",
-        timeout,
-        lambda _: None,
-    )
+    given = {each: values for each, values in changes.items() if values}
+    asked = {_row(each, values): each for each, values in given.items() if each != _ALL_BROKERS}
+    found: dict[ConfigResource, Outcome[None]] = {}
+    if asked:
+        futures = handle.client.incremental_alter_configs(
+            list(asked), request_timeout=timeout, validate_only=validate_only
+        )
+        what = "Changing the settings of {}".format
+        found = handle.outcomes(_by_resource(asked, futures), what, timeout, lambda _: None)
+    if _ALL_BROKERS in given:
+        from millstream.client.admin.protocol_request import alter_all_brokers
+
+        found[_ALL_BROKERS] = outcome_of(
+            lambda: alter_all_brokers(
+                handle, given[_ALL_BROKERS], timeout, validate_only=validate_only
+            )
+        )
+    return found
+
+
+def _of_all_brokers(handle: AdminHandle, timeout: float) -> Outcome[dict[str, ConfigEntry]]:
+    from millstream.client.admin.protocol_request import describe_all_brokers
+
+    rows = outcome_of(lambda: describe_all_brokers(handle, timeout))
+    if isinstance(rows, MillstreamError):
+        return rows
+    return {
+        row.name: ConfigEntry(
+            name=row.name,
+            value=row.value,
+            source=_SOURCES.get(row.config_source, ConfigSource.UNKNOWN),
+            is_read_only=row.read_only,
+            is_sensitive=row.is_sensitive,
+        )
+        for row in sorted(rows, key=lambda row: row.name)
+    }
 
 
 def _row(

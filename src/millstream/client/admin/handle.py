@@ -107,6 +107,14 @@ class AdminHandle:
         return self._properties
 
 
+def outcome_of(call: Callable[[], T]) -> Outcome[T]:
+    """Return the result of the call, or the error that it raises."""
+    try:
+        return call()
+    except MillstreamError as error:
+        return error
+
+
 def single(outcome: Outcome[T]) -> T:
     """Return the result of an operation on one item, or raise its error."""
     if isinstance(outcome, MillstreamError):

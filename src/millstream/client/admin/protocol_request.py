@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from confluent_kafka import KafkaError
 
@@ -26,9 +27,17 @@ from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
 )
+from millstream.wire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
+)
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
 )
 from millstream.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -37,6 +46,10 @@ from millstream.wire.messages.list_partition_reassignments import (
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 
 _logger = logging.getLogger(__name__)
+
+#: The type of brokers as resources, and the operations on their settings, in the protocol.
+_BROKER: Final = 4
+_SET, _DELETE = 0, 1
 
 
 @contextmanager
@@ -228,3 +241,48 @@ def _alter_rows(
         replicas = None if brokers is None else list(brokers)
         row.partitions.append(shape.Partition(partition_index=number, replicas=replicas))
     return list(rows.values())
+
+
+# Settings of all brokers
+
+
+def describe_all_brokers(
+    handle: AdminHandle, timeout: float
+) -> list[DescribeConfigsResponse.Result.Config]:
+    """Return the settings that apply to all brokers."""
+    what = "Reading the settings of all brokers"
+    resource = DescribeConfigsRequest.Resource(
+        resource_type=_BROKER, resource_name="", configuration_keys=None
+    )
+    request = DescribeConfigsRequest(resources=[resource])
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "read settings",
+            lambda: cluster.any_connection().call(request, DescribeConfigsResponse),
+        )
+    (result,) = response.results
+    if result.error_code:
+        raise rejection(result.error_code, what, result.error_message)
+    return result.configs
+
+
+def alter_all_brokers(
+    handle: AdminHandle, changes: Mapping[str, str | None], timeout: float, *, validate_only: bool
+) -> None:
+    """Change settings of all brokers. None resets a setting."""
+    what = "Changing the settings of all brokers"
+    shape = IncrementalAlterConfigsRequest.Resource
+    configs = [
+        shape.Config(name=name, config_operation=_DELETE if value is None else _SET, value=value)
+        for name, value in changes.items()
+    ]
+    resource = shape(resource_type=_BROKER, resource_name="", configs=configs)
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "change settings",
+            lambda: cluster.any_connection().call(request, IncrementalAlterConfigsResponse),
+        )
+    (row,) = response.responses
+    if row.error_code:
+        raise rejection(row.error_code, what, row.error_message)

@@ -111,6 +111,8 @@ class Fetcher:
                 # librdkafka cannot be polled inside a callback: the next call does it.
                 return
             if seek(self._handle, *target):
+                # An end that was reported before is the end of the fetch before the seek.
+                self.ended.discard(target[0])
                 self._positions.seek_done(*target)
                 continue
             if time.monotonic() > deadline:
