@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import confluent_kafka  # noqa: F401 - what is loaded here is not loaded anew by each inner session
 import pytest
 
@@ -17,13 +15,6 @@ STRICT = ("-W", "error", "--strict-markers", "--strict-config", "-p", "no:cachep
 def run(pytester: pytest.Pytester) -> pytest.RunResult:
     """Run a test session in which warnings are errors."""
     return pytester.runpytest_inprocess(*STRICT)
-
-
-def test_the_example_of_the_readme(pytester: pytest.Pytester) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    section = readme.partition("## In your tests")[2]
-    pytester.makepyfile(section.partition("```python\n")[2].partition("```")[0])
-    run(pytester).assert_outcomes(passed=2)
 
 
 def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> None:
