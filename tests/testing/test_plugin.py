@@ -46,7 +46,7 @@ def test_tests_share_a_broker_and_nothing_else(pytester: pytest.Pytester) -> Non
             assert millstream_topic != seen["topic"]
             assert millstream_group != seen["group"]
             with Admin(millstream_broker.bootstrap_servers) as admin:
-                topics = admin.topics()
+                topics = admin.list_topics()
             assert millstream_topic in topics
             assert seen["topic"] not in topics
             assert millstream_producer.send(millstream_topic, b"x").result(60).offset == 0

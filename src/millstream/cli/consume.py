@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
 from millstream.cli.group.group_reading import GroupReading
+from millstream.cli.support.completion import complete_groups, complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -35,12 +36,10 @@ from millstream.cli.support.reading import Reading, Start
 from millstream.cli.support.terminal import counted, note
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
-_COMMIT_INTERVAL_MS: Final = 1000
-
 
 @guarded
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", "-B", help="Start at the first message.")
     ] = False,
@@ -70,6 +69,7 @@ def consume(
         typer.Option(
             "--group",
             "-g",
+            autocompletion=complete_groups,
             help="Join this group: share the topic with its members, start at the committed"
             " offsets, commit printed messages.",
         ),
@@ -77,14 +77,15 @@ def consume(
     max_messages: Annotated[
         int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after this many.")
     ] = None,
-    no_follow: Annotated[
+    follow: Annotated[
         bool,
         typer.Option(
-            "--no-follow",
-            "-e",
-            help="Stop at the end offsets of the start. Reads from the beginning by default.",
+            "--follow/--no-follow",
+            " /-e",
+            help="Keep following new messages; or stop once everything is read, from the beginning"
+            " by default.",
         ),
-    ] = False,
+    ] = True,
     as_json: Annotated[
         bool,
         typer.Option("--json", help="Print JSON objects that `produce --json` reads."),
@@ -119,32 +120,38 @@ def consume(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Print a topic's messages, by default new ones, until Ctrl-C."""
-    start = _start(from_beginning, offset, since, no_follow)
+    start = _start(from_beginning, offset, since, follow)
     formatter = _formatter(as_json, template, printed, null, unescape(delimiter).encode())
     if group is not None:
         _check_group(group, partitions, start)
     connection = Connection(servers, properties, timeout)
-    consumer = connection.consumer(_consumer_config(group, start, read_uncommitted))
-    kind = Reading if group is None else GroupReading
-    reading = kind(connection, consumer, topic)
+    reading = _reading(connection, topic, group, read_committed=not read_uncommitted)
     try:
         if isinstance(reading, GroupReading):
-            reading.subscribe(watch_ends=no_follow)
+            reading.subscribe(from_beginning=start.from_beginning, watch_ends=not follow)
         else:
             reading.assign(partitions, start)
         if not quiet:
             for remark in reading.remarks:
                 note(remark)
         try:
-            _write(reading.messages(max_messages, no_follow), formatter)
+            _write(reading.messages(max_messages, follow), formatter)
         except KeyboardInterrupt:
             # Ctrl-C is the normal end of following a topic. With --no-follow, messages are missing.
-            if no_follow:
+            if not follow:
                 raise
         if not quiet and sys.stderr.isatty():
             note(f"{counted(reading.count, 'message')}.")
     finally:
         reading.close()
+
+
+def _reading(
+    connection: Connection, topic: str, group: str | None, *, read_committed: bool
+) -> Reading:
+    if group is None:
+        return Reading(connection, topic, read_committed=read_committed)
+    return GroupReading(connection, topic, group, read_committed=read_committed)
 
 
 def _check_group(group: str, partitions: list[int] | None, start: Start) -> None:
@@ -163,7 +170,7 @@ def _check_group(group: str, partitions: list[int] | None, start: Start) -> None
         )
 
 
-def _start(from_beginning: bool, offset: int | None, since: str | None, no_follow: bool) -> Start:
+def _start(from_beginning: bool, offset: int | None, since: str | None, follow: bool) -> Start:
     if from_beginning + (offset is not None) + (since is not None) > 1:
         raise CommandError(
             ExitCode.USAGE,
@@ -172,7 +179,7 @@ def _start(from_beginning: bool, offset: int | None, since: str | None, no_follo
     since_ms = None
     if since is not None:
         since_ms = parse_moment_option(since, "--since")
-    elif offset is None and no_follow:
+    elif offset is None and not follow:
         from_beginning = True
     return Start(from_beginning, offset, since_ms)
 
@@ -196,23 +203,6 @@ def _formatter(
                 ExitCode.USAGE, f"--print has no column {name!r}: use {', '.join(PRINTABLE)}."
             )
     return column_formatter(columns, null.encode(), delimiter)
-
-
-def _consumer_config(group: str | None, start: Start, read_uncommitted: bool) -> dict[str, Any]:
-    config: dict[str, Any] = {
-        # librdkafka requires a group id even if no group is joined.
-        "group.id": "millstream-cli" if group is None else group,
-        "enable.auto.commit": group is not None,
-        # `GroupReading` stores the offsets of printed messages, and commits take those.
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": True,
-        "auto.offset.reset": "earliest",
-        "isolation.level": "read_uncommitted" if read_uncommitted else "read_committed",
-    }
-    if group is not None:
-        config["auto.offset.reset"] = "earliest" if start.from_beginning else "latest"
-        config["auto.commit.interval.ms"] = _COMMIT_INTERVAL_MS
-    return config
 
 
 def _write(batches: Iterator[list[Message]], formatter: Formatter) -> None:

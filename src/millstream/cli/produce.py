@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -18,13 +21,7 @@ from millstream.cli.support.connection import (
     TimeoutOption,
     parse_pairs,
 )
-from millstream.cli.support.failure import (
-    CommandError,
-    ExitCode,
-    from_kafka_error,
-    guarded,
-    say_error,
-)
+from millstream.cli.support.failure import CommandError, ExitCode, guarded, say_error
 from millstream.cli.support.message import (
     Headers,
     InputError,
@@ -33,14 +30,19 @@ from millstream.cli.support.message import (
     Message,
     unescape,
 )
-from millstream.cli.support.terminal import counted, error_console, format_bytes, note, print_json
+from millstream.cli.support.progress import progress
+from millstream.cli.support.terminal import counted, format_bytes, note, print_json
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
-    from confluent_kafka import Message as Report
+    from millstream.cli.support.progress import Progress
+    from millstream.client.admin import Admin
+    from millstream.client.producer.delivery import Delivery
+    from millstream.client.producer.producer import Producer
 
-_MESSAGES_PER_SHOW: Final = 500
+#: Deliveries are counted after this many messages.
+_MESSAGES_PER_COUNT: Final = 500
+_CREATION_POLL_S: Final = 0.1
 #: How long brokers may take to create an unknown topic automatically.
 _CREATION_S_MAX: Final = 1.5
 
@@ -61,7 +63,7 @@ class Acks(StrEnum):
 
 @guarded
 def produce(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     values: Annotated[
         list[str] | None,
         typer.Argument(metavar="VALUE", help="Messages; by default the lines of standard input."),
@@ -131,14 +133,15 @@ def produce(
         JsonReader(fixed_key, fixed) if as_json else LineReader(fixed_key, separator, marker, fixed)
     )
     connection = Connection(servers, properties, timeout)
+    admin = connection.open_admin()
     sending = Sending(
         connection,
-        connection.producer(_producer_config(acks, compression, timeout)),
+        _producer(connection, acks, compression),
         topic,
         partition,
-        is_shown=not quiet and sys.stderr.isatty() and not sys.stdin.isatty(),
+        is_shown=not quiet and not sys.stdin.isatty(),
     )
-    sending.check_topic()
+    sending.check_topic(admin)
     lines = [value.encode() for value in values] if values else _stdin_lines(quiet)
     failure = sending.run(reader, lines)
     _summarize(sending, as_json, quiet)
@@ -146,16 +149,22 @@ def produce(
         raise failure
 
 
-def _producer_config(acks: Acks, compression: Compression, timeout: float) -> dict[str, Any]:
-    return {
-        "acks": acks.value,
-        "compression.type": compression.value,
-        "enable.idempotence": acks is Acks.all,
-        "partitioner": "murmur2_random",
-        "linger.ms": 5,
-        "message.timeout.ms": int(timeout * 1000),
-        "topic.metadata.propagation.max.ms": int(timeout * 1000),
-    }
+def _producer(connection: Connection, acks: Acks, compression: Compression) -> Producer:
+    from millstream.client.producer.producer import Producer
+
+    timeout_ms = int(connection.timeout_s * 1000)
+    return Producer(
+        connection.servers,
+        acks=acks.value,
+        compression_type=compression.value,
+        delivery_timeout=max(connection.timeout_s, 1.0),
+        buffer_timeout=connection.timeout_s,
+        config={
+            "message.timeout.ms": timeout_ms,
+            "topic.metadata.propagation.max.ms": timeout_ms,
+            **connection.client_config(),
+        },
+    )
 
 
 def _stdin_lines(quiet: bool) -> Iterator[bytes]:
@@ -172,6 +181,7 @@ class Sending:
         "_connection",
         "_is_shown",
         "_partition",
+        "_pending",
         "_producer",
         "_started",
         "_topic",
@@ -198,11 +208,13 @@ class Sending:
         self._partition = partition
         self._is_shown = is_shown
         self._started = time.monotonic()
+        #: The deliveries that are not counted yet, in the order of sending, with their bytes.
+        self._pending: deque[tuple[Delivery, int]] = deque()
         self.read = 0
         self.acked = 0
         self.acked_bytes = 0
         self.failed = 0
-        self.first_error: KafkaError | None = None
+        self.first_error: Exception | None = None
         #: Last acknowledged offset of each partition.
         self.offsets: dict[int, int] = {}
 
@@ -214,16 +226,20 @@ class Sending:
     def seconds(self) -> float:
         return time.monotonic() - self._started
 
-    def check_topic(self) -> None:
-        """Fail before reading input if the broker, topic or partition does not exist."""
-        found = self._connection.metadata(self._producer, self._topic).topics[self._topic]
+    def check_topic(self, admin: Admin) -> None:
+        """Fail before reading input if the topic or partition does not exist."""
         deadline = time.monotonic() + min(_CREATION_S_MAX, self._connection.timeout_s)
-        while found.error is not None and _may_appear(found.error) and time.monotonic() < deadline:
-            self._producer.poll(0.1)
-            found = self._connection.metadata(self._producer, self._topic).topics[self._topic]
-        if found.error is not None:
-            raise self._failure(found.error)
-        if self._partition is not None and self._partition not in found.partitions:
+        while True:
+            found = admin.describe_topics([self._topic], elr=False)[self._topic]
+            if not isinstance(found, Exception):
+                break
+            if not _may_appear(found) or time.monotonic() > deadline:
+                raise self._failure(found)
+            # A producer's metadata request lets brokers create the topic, if they are set to.
+            with self._connection.failing(topic=self._topic):
+                self._producer.refresh(self._topic)
+            time.sleep(_CREATION_POLL_S)
+        if self._partition is not None and self._partition >= len(found.partitions):
             count = counted(len(found.partitions), "partition")
             raise CommandError(
                 ExitCode.NOT_FOUND, f"topic {self._topic!r} has {count}, numbered from 0."
@@ -232,27 +248,10 @@ class Sending:
 
     def run(self, reader: LineReader | JsonReader, lines: Iterable[bytes]) -> CommandError | None:
         """Send all lines and wait for acknowledgements. Return the failure, if any."""
-        failure: CommandError | None = None
-        progress = _Progress(self) if self._is_shown else None
-        try:
-            for line in lines:
-                self.read += 1
-                self._send(self._parse(reader, line))
-                self._producer.poll(0)
-                if progress is not None and self.read % _MESSAGES_PER_SHOW == 0:
-                    progress.show()
-                if self.first_error is not None:
-                    break
-        except CommandError as stopped:
-            failure = stopped
-        except KeyboardInterrupt:
-            failure = CommandError(
-                ExitCode.INTERRUPTED, "interrupted; messages read before were sent."
-            )
-        finally:
-            unacknowledged = self._producer.flush(self._connection.timeout_s)
-            if progress is not None:
-                progress.close()
+        with contextlib.ExitStack() as stack:
+            shown = stack.enter_context(progress("sending")) if self._is_shown else None
+            failure = self._send_all(reader, lines, shown)
+            unacknowledged = self._finish()
         if self.first_error is not None:
             return self._failure(self.first_error)
         if failure is None and unacknowledged:
@@ -262,9 +261,63 @@ class Sending:
             )
         return failure
 
-    def _failure(self, error: KafkaError) -> CommandError:
-        what = f"cannot produce to {self._topic!r}"
-        return from_kafka_error(error, what, self._connection.servers, self._topic)
+    def _send_all(
+        self, reader: LineReader | JsonReader, lines: Iterable[bytes], shown: Progress | None
+    ) -> CommandError | None:
+        """Send lines until the first failure, which is returned."""
+        try:
+            for line in lines:
+                self.read += 1
+                self._send(self._parse(reader, line))
+                if self.read % _MESSAGES_PER_COUNT == 0:
+                    self._count()
+                    if shown is not None:
+                        shown.update(self.acked, what=self._progress())
+                if self.first_error is not None:
+                    break
+        except CommandError as stopped:
+            return stopped
+        except KeyboardInterrupt:
+            return CommandError(
+                ExitCode.INTERRUPTED, "interrupted; messages read before were sent."
+            )
+        return None
+
+    def _progress(self) -> str:
+        rate = self.acked / self.seconds if self.seconds else 0.0
+        return f"acknowledged, {format_bytes(self.acked_bytes)}, {rate:,.0f}/s"
+
+    def _finish(self) -> int:
+        """Wait for acknowledgements. Return the number of messages without one in time."""
+        from millstream.client.error import MillstreamError
+
+        try:
+            self._producer.flush(self._connection.timeout_s)
+        except MillstreamError as error:
+            self._count()
+            if not self._pending and self.first_error is None:
+                self.first_error = error
+        self._count()
+        return len(self._pending)
+
+    def _count(self) -> None:
+        """Count the deliveries that are done. They are done in about the order of sending."""
+        while self._pending and self._pending[0][0].done():
+            delivery, size = self._pending.popleft()
+            error = delivery.exception()
+            if error is not None:
+                self.failed += 1
+                self.first_error = self.first_error or error
+                continue
+            self.acked += 1
+            self.acked_bytes += size
+            metadata = delivery.result()
+            if metadata.offset >= 0:
+                last = self.offsets.get(metadata.partition, -1)
+                self.offsets[metadata.partition] = max(metadata.offset, last)
+
+    def _failure(self, error: Exception) -> CommandError:
+        return self._connection.failure(error, topic=self._topic)
 
     def _parse(self, reader: LineReader | JsonReader, line: bytes) -> Message:
         try:
@@ -273,74 +326,28 @@ class Sending:
             raise CommandError(ExitCode.USAGE, f"input line {self.read}: {error}.") from None
 
     def _send(self, message: Message) -> None:
-        from confluent_kafka import KafkaException
+        from millstream.client.error import MillstreamError
 
-        options: dict[str, Any] = {}
-        if self._partition is not None:
-            options["partition"] = self._partition
-        if message.timestamp_ms is not None:
-            options["timestamp"] = message.timestamp_ms
-        if message.headers:
-            options["headers"] = message.headers
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    value=message.value,
-                    key=message.key,
-                    on_delivery=self._on_delivery,
-                    **options,
-                )
-            except BufferError:
-                # librdkafka's queue is full: wait for acknowledgements.
-                self._producer.poll(0.5)
-            except KafkaException as exception:
-                raise self._connection.failure(
-                    exception, f"cannot send input line {self.read}"
-                ) from None
-            else:
-                return
-
-    def _on_delivery(self, error: KafkaError | None, report: Report) -> None:
-        if error is not None:
-            self.failed += 1
-            if self.first_error is None:
-                self.first_error = error
-            return
-        self.acked += 1
-        self.acked_bytes += len(report)
-        partition, offset = report.partition(), report.offset()
-        if partition is not None and offset is not None and offset >= 0:
-            self.offsets[partition] = max(offset, self.offsets.get(partition, -1))
+        try:
+            delivery = self._producer.send(
+                self._topic,
+                message.value,
+                key=message.key,
+                headers=message.headers or None,
+                partition=self._partition,
+                timestamp=message.timestamp_ms,
+            )
+        except MillstreamError as error:
+            failure = self._failure(error)
+            raise CommandError(
+                failure.code, f"cannot send input line {self.read}: {failure}"
+            ) from None
+        self._pending.append((delivery, len(message.value or b"")))
 
 
-class _Progress:
-    """A progress line on standard error."""
-
-    __slots__ = ("_sending", "_status")
-
-    def __init__(self, sending: Sending) -> None:
-        self._sending = sending
-        self._status = error_console().status("sending")
-        self._status.start()
-
-    def show(self) -> None:
-        sending = self._sending
-        rate = sending.acked / sending.seconds if sending.seconds else 0.0
-        self._status.update(
-            f"{sending.acked:,} of {sending.read:,} acknowledged,"
-            f" {format_bytes(sending.acked_bytes)}, {rate:,.0f}/s"
-        )
-
-    def close(self) -> None:
-        self._status.stop()
-
-
-def _may_appear(error: KafkaError) -> bool:
+def _may_appear(error: Exception) -> bool:
     """Whether the broker may be creating the topic after the metadata request."""
-    from confluent_kafka import KafkaError
-
-    return error.code() in (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    return getattr(error, "name", "") in ("LEADER_NOT_AVAILABLE", "UNKNOWN_TOPIC_OR_PART")
 
 
 def _summarize(sending: Sending, as_json: bool, quiet: bool) -> None:

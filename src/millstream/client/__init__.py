@@ -6,7 +6,26 @@ deduplication. It leaves the protocol to librdkafka.
 
 from __future__ import annotations
 
-from millstream.client.admin import Admin, Topic
+from millstream.client.admin import (
+    Admin,
+    AsyncAdmin,
+    BrokerNode,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupState,
+    GroupType,
+    IncompleteListing,
+    NewTopic,
+    OffsetChange,
+    PartitionDescription,
+    Reassignment,
+    TopicDescription,
+)
 from millstream.client.consumer.async_consumer import AsyncConsumer
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.error import (
@@ -28,7 +47,13 @@ from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery, Delivery
 from millstream.client.producer.producer import Producer
 from millstream.client.producer.transaction import Transaction
-from millstream.client.record import Partition, Record, RecordMetadata, Records
+from millstream.client.record import (
+    OffsetAndMetadata,
+    Partition,
+    Record,
+    RecordMetadata,
+    Records,
+)
 from millstream.client.serializer import (
     AvroSerializer,
     JsonSerializer,
@@ -40,6 +65,7 @@ from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
     "Admin",
+    "AsyncAdmin",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncProducer",
@@ -47,28 +73,44 @@ __all__ = [
     "AvroSerializer",
     "Breaker",
     "BrokerError",
+    "BrokerNode",
     "BufferFull",
     "ClosedError",
+    "ClusterDescription",
     "CommitFailed",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigSource",
     "Consumer",
     "Delivery",
     "DeliveryError",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupState",
+    "GroupType",
+    "IncompleteListing",
     "Job",
     "JsonSerializer",
     "MillstreamError",
     "MsgspecSerializer",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "OffsetChange",
     "OutcomeUnknown",
     "Partition",
+    "PartitionDescription",
     "Producer",
     "ProducerFenced",
     "ProtobufSerializer",
+    "Reassignment",
     "Record",
     "RecordMetadata",
     "Records",
     "SerializationError",
     "Serializer",
     "TimedOut",
-    "Topic",
+    "TopicDescription",
     "Transaction",
     "TransactionAborted",
     "UsageError",

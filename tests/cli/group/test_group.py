@@ -173,7 +173,7 @@ def test_an_active_group(ask: Run, filled: str, group: str) -> None:
     assert f"{filled}:0,1,2" in ask("group", "members", group).out
     for refused in (
         ask("group", "reset-offsets", group, "--all-topics", "--to-latest"),
-        ask("group", "reset-offsets", group, "-t", filled, "--to-latest", "--execute"),
+        ask("group", "reset-offsets", group, "-t", filled, "--to-latest", "--yes"),
         ask("group", "delete", group, "--yes"),
     ):
         assert refused.code == 1, refused
@@ -242,9 +242,9 @@ def test_reset_prints_a_plan_and_executes_it(
     lines = [line.split() for line in dry.out.splitlines()]
     assert [filled, "0", "4", "9", "+5", "would", "move"] in lines
     assert [filled, "2", "1", "1", "0", "stays"] in lines
-    assert "--execute moves 1 partition" in dry.error
+    assert "--yes moves 1 partition" in dry.error
     assert f"{filled}-2 does not have offset 50: 1 is the nearest" in dry.error
-    done = ask("group", "reset-offsets", group, "--from-file", str(file), "--execute", "--json")
+    done = ask("group", "reset-offsets", group, "--from-file", str(file), "--yes", "--json")
     assert done.code == 0, done
     result = json.loads(done.out)
     assert (result["group"], result["executed"]) == (group, True)

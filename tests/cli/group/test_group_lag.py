@@ -19,9 +19,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient
 from millstream.cli.group import group_lag, unread
+from millstream.cli.group.lag_reader import lag_of
 from millstream.cli.group.unread import FirstUnread
 from millstream.cli.support.position import Range
 from millstream.cli.support.topic_config import Retention
+from millstream.client import Partition
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -135,7 +137,7 @@ def test_watch_fetches_only_partitions_with_a_new_commit(
     assert fetched == [{(topic.name, 0): 0}, {(topic.name, 0): 2}]
 
 
-KEY = ("t", 0)
+KEY = Partition("t", 0)
 
 
 @pytest.mark.parametrize(
@@ -151,14 +153,14 @@ KEY = ("t", 0)
 def test_lag_and_headroom_from_the_first_unread_record(
     committed: int, first: FirstUnread, limit_ms: int | None, expected: tuple[Any, ...]
 ) -> None:
-    found = group_lag._lag(
+    found = lag_of(
         KEY, {KEY: committed}, {KEY: Range(3, 10)}, {KEY: first}, {"t": Retention(limit_ms)}
     )
     assert (found["lag"], found["lag_seconds"], found["headroom_seconds"]) == expected
 
 
 def test_a_topic_without_known_retention_has_no_headroom() -> None:
-    found = group_lag._lag(KEY, {KEY: 5}, {KEY: Range(3, 10)}, {KEY: FirstUnread(0)}, {})
+    found = lag_of(KEY, {KEY: 5}, {KEY: Range(3, 10)}, {KEY: FirstUnread(0)}, {})
     assert found["headroom_seconds"] is None
 
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka.admin import ConfigEntry
 
 from millstream.cli.support.topic_config import Retention, retention_of
+from millstream.client import ConfigEntry, ConfigSource
 
 
 @pytest.mark.parametrize(
@@ -19,5 +19,8 @@ from millstream.cli.support.topic_config import Retention, retention_of
 )
 def test_retention(policy: str, ms: str, size: str, expected: Retention) -> None:
     values = {"cleanup.policy": policy, "retention.ms": ms, "retention.bytes": size}
-    configs = {name: ConfigEntry(name, value) for name, value in values.items()}
+    configs = {
+        name: ConfigEntry(name=name, value=value, source=ConfigSource.TOPIC)
+        for name, value in values.items()
+    }
     assert retention_of(configs) == expected

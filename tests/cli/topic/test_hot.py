@@ -72,7 +72,7 @@ def test_a_sample_that_exceeds_its_time_prints_a_note(
     outcome = ask("topic", "hot", skewed)
     assert outcome.code == 0, outcome
     assert "sample of 0 records" in outcome.out
-    assert "--max-seconds ended before" in outcome.error
+    assert "--max-time ended before" in outcome.error
 
 
 def test_a_malformed_time_is_a_usage_error(ask: Run, skewed: str) -> None:

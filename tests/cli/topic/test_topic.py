@@ -49,7 +49,7 @@ def test_one_bad_name_does_not_stop_the_others(ask: Run, topic: str) -> None:
     assert outcome.code == 1, outcome
     results = {row["topic"]: row["result"] for row in json.loads(outcome.out)}
     assert results == {"bad name": "failed", f"{topic}-good": "created"}
-    assert outcome.error.startswith("error: cannot create topic 'bad name'")
+    assert outcome.error.startswith("error: creating topic 'bad name': ")
 
 
 def test_dry_run_creates_nothing(ask: Run, topic: str) -> None:
@@ -133,3 +133,11 @@ def test_a_topic_that_does_not_exist(ask: Run, command: tuple[str, ...]) -> None
 )
 def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert run("topic", *arguments).code == 2
+
+
+def test_topics_are_listed_by_a_regular_expression(ask: Run, topic: str) -> None:
+    rows = json.loads(ask("topic", "list", f"{topic[:4]}.*{topic[4:]}", "--regex", "--json").out)
+    assert [row["topic"] for row in rows] == [topic]
+    wrong = ask("topic", "list", "(", "--regex")
+    assert wrong.code == 2
+    assert "not a regular expression" in wrong.error

@@ -53,7 +53,7 @@ def values(records: list[Record]) -> list[int]:
 
 def committed(bootstrap: str, group: str) -> dict[Partition, int]:
     with Admin(bootstrap) as admin:
-        return admin.group_offsets(group)
+        return dict(admin.list_group_offsets(group))
 
 
 def test_poll_hands_out_in_order(bootstrap: str, topic: str, name: Callable[[str], str]) -> None:
@@ -279,6 +279,20 @@ def test_without_a_group_everything_is_read_and_nothing_committed(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_ended_names_partitions_that_are_read_to_their_end(bootstrap: str, wide_topic: str) -> None:
+    fill(bootstrap, wide_topic, 20)
+    everything = {Partition(wide_topic, number) for number in range(4)}
+    config = {"enable.partition.eof": True}
+    with Consumer(bootstrap, topics=[wide_topic], config=config) as consumer:
+        found = 0
+        while found < 20:
+            assert consumer.ended != everything, "records are missing"
+            found += len(consumer.poll(3))
+        wait_until(lambda: not consumer.poll(timeout=0.1) and consumer.ended == everything, "ends")
+        consumer.seek(wide_topic, offset="earliest")
+        assert consumer.ended == frozenset()
+
+
 def test_a_rebalance_moves_partitions_and_repeats_no_record(
     bootstrap: str, wide_topic: str, name: Callable[[str], str], protocol: str
 ) -> None:

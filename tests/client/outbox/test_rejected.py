@@ -6,7 +6,7 @@ import random
 
 from client.outbox.outbox_home import OutboxHome, values_by_key
 from harness.broker_process import wait_until
-from millstream.client import Admin
+from millstream.client import Admin, ConfigResource
 
 #: Relays compress batches, and these do not compress well.
 CHANCE = random.Random(1)
@@ -27,7 +27,7 @@ def test_an_event_that_is_too_large_blocks_no_other_event(home: OutboxHome, topi
     assert "too large" in event.error
     assert sum(status.rejected for status in home.database.status()) == 1
     with Admin(home.bootstrap) as admin:
-        admin.alter_topic(topic, {"max.message.bytes": "10000"})
+        admin.alter_config(ConfigResource.topic(topic), {"max.message.bytes": "10000"})
     assert home.database.retry([event.id]) == 1
     home.drain()
     assert values_by_key(home.bootstrap, topic) == {"k": [*small, LARGE]}

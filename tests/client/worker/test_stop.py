@@ -29,7 +29,7 @@ def fill(bootstrap: str, topic: str, count: int) -> None:
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
     with Admin(bootstrap) as admin:
-        return admin.group_offsets(group).get(Partition(topic, 0), 0)
+        return admin.list_group_offsets(group).get(Partition(topic, 0), 0)
 
 
 @contextmanager

@@ -52,7 +52,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Record]:
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
     with Admin(bootstrap) as admin:
-        offsets = admin.group_offsets(group)
+        offsets = admin.list_group_offsets(group)
     return sum(offset for partition, offset in offsets.items() if partition.topic == topic)
 
 
@@ -357,7 +357,8 @@ def test_messages_with_a_long_delay_do_not_block_nearer_ones(
         wait_until(lambda: worker.counts.parked >= 180, "the rest to be parked", SECONDS_MAX)
         with Admin(bootstrap) as admin:
             wait_until(
-                lambda: sum(admin.offsets(f"{topic}.parked").values()) >= 180, "them to be there"
+                lambda: sum(admin.list_topic_offsets(f"{topic}.parked").values()) >= 180,
+                "them to be there",
             )
 
 
@@ -418,7 +419,7 @@ async def send_later(bootstrap: str, topic: str) -> None:
 
 def names(bootstrap: str) -> list[str]:
     with Admin(bootstrap) as admin:
-        return admin.topics()
+        return admin.list_topics()
 
 
 def test_retries_of_another_group_are_ignored(bootstrap: str, topic: str, name: Name) -> None:
@@ -504,4 +505,4 @@ def test_the_example_works(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> N
     for example in doctest.DocTestFinder().find(worker_module.Worker, "Worker", globs=names):
         outcome.run(example)
     assert outcome.summarize(verbose=False).failed == 0
-    assert Partition("parcels.dlq", 0) in Admin(bootstrap).offsets("parcels.dlq")
+    assert Partition("parcels.dlq", 0) in Admin(bootstrap).list_topic_offsets("parcels.dlq")

@@ -5,14 +5,15 @@
 
 from __future__ import annotations
 
-import fnmatch
+from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millstream.cli.group.group_admin import GroupAdmin, GroupState, GroupType
 from millstream.cli.group.group_lag import describe
 from millstream.cli.group.group_reset import reset_offsets
+from millstream.cli.support.completion import complete_groups
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -20,17 +21,41 @@ from millstream.cli.support.connection import (
     ServersOption,
     TimeoutOption,
 )
-from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded, say_error
+from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.option import RegexOption, YesOption, name_matcher
 from millstream.cli.support.outcome import confirm_deletion, report
 from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import MemberAssignment, MemberDescription
+    from millstream.client.admin import GroupListing, GroupMember
+    from millstream.client.record import Partition
 
 app = typer.Typer(no_args_is_help=True, help="List, describe, reset and delete consumer groups.")
 app.command("describe", epilog=EXIT_CODES_HELP)(describe)
 app.command("reset-offsets", epilog=EXIT_CODES_HELP)(reset_offsets)
+
+
+# Copies of `GroupState` and `GroupType`: `--help` must not import the client.
+class State(StrEnum):
+    """The states of a group by their Kafka names."""
+
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    EMPTY = "Empty"
+    DEAD = "Dead"
+    UNKNOWN = "Unknown"
+
+
+class Type(StrEnum):
+    """The protocols of groups."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+    UNKNOWN = "Unknown"
 
 
 @app.command("list", epilog=EXIT_CODES_HELP)
@@ -39,14 +64,15 @@ def list_groups(
     pattern: Annotated[
         str, typer.Argument(help="Show matching names; * and ? match any characters.")
     ] = "*",
+    regex: RegexOption = False,
     states: Annotated[
-        list[GroupState] | None,
+        list[State] | None,
         typer.Option(
             "--state", case_sensitive=False, help="Only groups in this state. Repeatable."
         ),
     ] = None,
     types: Annotated[
-        list[GroupType] | None,
+        list[Type] | None,
         typer.Option(
             "--type", case_sensitive=False, help="Only groups of this protocol. Repeatable."
         ),
@@ -57,39 +83,40 @@ def list_groups(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List consumer groups."""
-    admin = GroupAdmin(Connection(servers, properties, timeout))
-    found, failures = admin.groups(states or (), types or ())
+    matches = name_matcher([pattern], is_regex=regex)
+    connection = Connection(servers, properties, timeout)
+    found, failure = _listed(connection, states or (), types or ())
     rows = [
         {"group": group.group_id, "state": str(group.state), "type": str(group.type)}
         for group in found
-        if fnmatch.fnmatchcase(group.group_id, pattern)
+        if matches(group.group_id)
     ]
     if as_json:
         print_json(rows)
     elif rows:
         print_table(["GROUP", "STATE", "TYPE"], [list(row.values()) for row in rows])
-    elif not failures:
+    elif failure is None:
         note(
             "No groups yet." if pattern == "*" and not states and not types else "No groups match."
         )
-    for failure in failures:
-        say_error(str(failure))
-    if failures:
-        raise typer.Exit(failures[0].code)
+    if failure is not None:
+        raise failure
 
 
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def members(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show a group's members and their partitions."""
-    found = GroupAdmin(Connection(servers, properties, timeout)).describe(group)
-    rows = [_member(member) for member in sorted(found.members, key=lambda m: str(m.member_id))]
+    connection = Connection(servers, properties, timeout)
+    with connection.failing(group=group):
+        found = connection.open_admin().describe_group(group)
+    rows = [_member(member) for member in found.members]
     if as_json:
         print_json(rows)
     elif rows:
@@ -102,8 +129,8 @@ def members(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    yes: YesOption = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")
     ] = False,
@@ -116,17 +143,40 @@ def delete(
     names = list(dict.fromkeys(groups))
     if not yes:
         confirm_deletion(names, "its committed offsets", "their committed offsets")
-    outcomes = GroupAdmin(Connection(servers, properties, timeout)).delete(names)
+    connection = Connection(servers, properties, timeout)
+    with connection.failing():
+        deleted = connection.open_admin().delete_groups(names)
+    outcomes = {
+        name: None if error is None else connection.failure(error, group=name)
+        for name, error in deleted.items()
+    }
     fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
     report("group", outcomes, "deleted", fine, as_json=as_json)
 
 
-def _member(member: MemberDescription) -> dict[str, Any]:
+def _listed(
+    connection: Connection, states: Iterable[State], types: Iterable[Type]
+) -> tuple[list[GroupListing], CommandError | None]:
+    """Return the groups, and the failure if some brokers did not list theirs."""
+    from millstream.client.admin import GroupState, GroupType, IncompleteListing
+
+    with connection.failing():
+        admin = connection.open_admin()
+        try:
+            return admin.list_groups(
+                states=[GroupState(each.value) for each in states],
+                types=[GroupType(each.value) for each in types],
+            ), None
+        except IncompleteListing as error:
+            return error.groups, connection.failure(error)
+
+
+def _member(member: GroupMember) -> dict[str, Any]:
     row: dict[str, Any] = {
         "member_id": member.member_id,
-        "instance_id": member.group_instance_id,
+        "instance_id": member.instance_id,
         "client_id": member.client_id,
-        "host": member.host.removeprefix("/"),
+        "host": member.host,
         "assignment": _assignment(member.assignment),
     }
     if member.target_assignment is not None:
@@ -134,11 +184,10 @@ def _member(member: MemberDescription) -> dict[str, Any]:
     return row
 
 
-def _assignment(assignment: MemberAssignment | None) -> dict[str, list[int]]:
+def _assignment(assignment: Iterable[Partition]) -> dict[str, list[int]]:
     """Return the partitions of an assignment by topic."""
     by_topic: dict[str, list[int]] = {}
-    entries = assignment.topic_partitions if assignment else []
-    for topic, partition in sorted((entry.topic, entry.partition) for entry in entries):
+    for topic, partition in assignment:
         by_topic.setdefault(topic, []).append(partition)
     return by_topic
 

@@ -1,9 +1,8 @@
 """Reads a topic as a group member, and commits printed messages.
 
-Delivery is at least once. The reader stores the offsets of a batch once the batch is printed.
-librdkafka commits stored offsets periodically and before partitions move to another member; `close`
-commits the rest. If a partition was revoked before its batch was stored, the batch stays
-uncommitted, and the partition's new owner prints it again.
+Delivery is at least once: a batch counts as processed once the next one is polled, so a batch whose
+output failed is printed again. The consumer commits periodically and before partitions move to
+another member; `close` commits the rest.
 """
 
 from __future__ import annotations
@@ -11,17 +10,18 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from millstream.cli.support.failure import CommandError, no_connection
+from millstream.cli.support.connection import Connection
+from millstream.cli.support.failure import no_connection
 from millstream.cli.support.message import Message
 from millstream.cli.support.reading import Reading
 from millstream.env.termination import on_termination
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, TopicPartition
+    from millstream.client.record import Partition
 
-    from millstream.cli.support.connection import Connection
+_COMMIT_INTERVAL_S: Final = 1.0
 
 
 class GroupReading(Reading):
@@ -30,28 +30,43 @@ class GroupReading(Reading):
     With --no-follow it ends at the end offset that each partition had when it was assigned.
     """
 
-    __slots__ = ("_assigned", "_pending", "_watch_ends")
+    __slots__ = ("_assigned", "_failed", "_group", "_pending", "_watch_ends")
 
-    def __init__(self, connection: Connection, consumer: Consumer, topic: str) -> None:
-        super().__init__(connection, consumer, topic)
+    def __init__(
+        self, connection: Connection, topic: str, group: str, *, read_committed: bool
+    ) -> None:
+        super().__init__(connection, topic, read_committed=read_committed)
+        self._group = group
         #: Whether the group has sent an assignment, which may be empty.
         self._assigned = False
         #: Assigned partitions that are not read to their end.
         self._pending: set[int] = set()
         self._watch_ends = False
+        #: Whether the output of a batch failed.
+        self._failed = False
 
-    def subscribe(self, *, watch_ends: bool) -> None:
-        """Join the group; `watch_ends` if reading stops at the end offsets."""
+    def subscribe(self, *, from_beginning: bool, watch_ends: bool) -> None:
+        """Join the group; `watch_ends` if reading stops at the end offsets.
+
+        A group without committed offsets starts at the beginning or at the end."""
+        from millstream.client.consumer.consumer import Consumer
+
         self._choose(None)  # fails at once if the topic does not exist
         self._watch_ends = watch_ends
-        self._consumer.subscribe(
-            [self._topic],
-            on_assign=self._on_assign,
-            on_revoke=self._on_revoke,
-            on_lost=self._on_revoke,
-        )
+        with self._connection.failing(topic=self._topic):
+            self._consumer = Consumer(
+                self._connection.servers,
+                topics=[self._topic],
+                group_id=self._group,
+                auto_offset_reset="earliest" if from_beginning else "latest",
+                commit_interval=_COMMIT_INTERVAL_S,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_revoke,
+                config=self._config(),
+            )
 
-    def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
+    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[Message]]:
         """Yield batches as they arrive, until a limit is reached."""
         interrupted = threading.Event()
         # The first Ctrl-C waits for the end of the batch, so that no printed batch stays
@@ -64,71 +79,53 @@ class GroupReading(Reading):
             only_default=True,
         ):
             while max_messages is None or self.count < max_messages:
-                if no_follow and self._assigned and not self._pending:
+                if not follow and self._assigned and not self._pending:
                     return
                 if interrupted.is_set():
                     raise KeyboardInterrupt
-                batch = self._next_batch(max_messages, self._pending if no_follow else None)
+                batch = self._next_batch(max_messages, None if follow else self._pending)
                 if batch:
+                    self._failed = True
                     yield batch
-                    self._store(batch)
+                    self._failed = False
 
     def close(self) -> None:
         """Commit printed messages that are not committed yet, and leave the group.
 
-        librdkafka would wait for a lost broker without a limit, so a thread does it.
+        The consumer would wait for a lost broker without a limit, so a thread does it.
         """
-        failures: list[CommandError] = []
+        failures: list[Exception] = []
         leaving = threading.Thread(target=self._leave, args=(failures,), daemon=True)
         leaving.start()
         leaving.join(self._connection.timeout_s)
         if leaving.is_alive():
             reason = "the last printed messages may be uncommitted, and will be read again"
             raise no_connection(self._connection.servers, reason)
+        self._admin.close()
         if failures:
-            raise failures[0]
+            raise self._connection.failure(failures[0])
 
-    def _leave(self, failures: list[CommandError]) -> None:
-        from confluent_kafka import KafkaError, KafkaException
+    def _leave(self, failures: list[Exception]) -> None:
+        from millstream.client.error import MillstreamError
 
+        if self._consumer is None:
+            return
         try:
-            if self.count:
-                self._consumer.commit(asynchronous=False)
-        except KafkaException as exception:
-            if exception.args[0].code() != KafkaError._NO_OFFSET:  # noqa: SLF001 - all committed
-                what = "cannot commit printed messages, which will be read again"
-                failures.append(self._connection.failure(exception, what))
-        finally:
-            self._consumer.close()
+            if self._failed:
+                # The consumer does not commit the batch that it handed out last.
+                self._consumer.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+            else:
+                self._consumer.close()
+        except MillstreamError as error:
+            failures.append(error)
 
-    def _store(self, batch: list[Message]) -> None:
-        from confluent_kafka import KafkaError, KafkaException, TopicPartition
-
-        for partition, offset in {m.partition: m.offset for m in batch}.items():
-            try:
-                self._consumer.store_offsets(
-                    offsets=[TopicPartition(self._topic, partition, offset + 1)]
-                )
-            except KafkaException as exception:
-                # The partition was revoked, so this member cannot commit it.
-                if exception.args[0].code() != KafkaError._STATE:  # noqa: SLF001
-                    raise self._connection.failure(exception, "cannot commit") from None
-
-    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        from confluent_kafka import KafkaException
-
+    def _on_assign(self, _: Any, partitions: list[Partition]) -> None:
         self._assigned = True
         if not self._watch_ends:
             return
-        try:
-            for entry in partitions:
-                self._ends[entry.partition] = self._consumer.get_watermark_offsets(
-                    entry, timeout=self._connection.timeout_s
-                )[1]
-                self._pending.add(entry.partition)
-        except KafkaException as exception:
-            what = f"cannot look up the offsets of {self._topic!r}"
-            raise self._connection.failure(exception, what) from None
+        numbers = [each.partition for each in partitions]
+        self._ends.update(self._offsets(numbers, "latest"))
+        self._pending.update(numbers)
 
-    def _on_revoke(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._pending.difference_update(entry.partition for entry in partitions)
+    def _on_revoke(self, _: Any, partitions: list[Partition]) -> None:
+        self._pending.difference_update(each.partition for each in partitions)

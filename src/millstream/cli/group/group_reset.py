@@ -1,30 +1,22 @@
 """`millstream group reset-offsets`: change the committed offsets of a group.
 
-It changes nothing without --execute, and rejects a group with members: these would continue at
-their positions and overwrite the new offsets.
+It shows a preview, and changes nothing without a confirmation. It rejects a group with members:
+these would continue at their positions and overwrite the new offsets.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+import datetime as dt
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from millstream.cli.group.group_admin import GroupAdmin, GroupState, active, state_of
-from millstream.cli.group.offset_plan import (
-    Aim,
-    Key,
-    Move,
-    Scope,
-    Target,
-    parse_ago,
-    parse_offsets,
-    parse_scope,
-    plan_moves,
-)
+from millstream.cli.group.offset_plan import Scope, parse_ago, parse_offsets, parse_scope
+from millstream.cli.support.client_failure import active_group
+from millstream.cli.support.completion import complete_groups, complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -33,19 +25,30 @@ from millstream.cli.support.connection import (
     TimeoutOption,
 )
 from millstream.cli.support.failure import CommandError, ExitCode, guarded, say_error
-from millstream.cli.support.position import parse_moment
+from millstream.cli.support.option import DryRunOption, YesOption
+from millstream.cli.support.outcome import confirm
+from millstream.cli.support.position import parse_moment_option
+from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.model.bootstrap import SERVERS_DEFAULT
+
+if TYPE_CHECKING:
+    from millstream.client.admin import Admin, OffsetChange
+    from millstream.client.record import Partition
+
+_SHIFT: Final = "--shift-by"
+_FILE: Final = "--from-file"
 
 
 @guarded
 def reset_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
     topics: Annotated[
         list[str] | None,
         typer.Option(
             "--topic",
             "-t",
+            autocompletion=complete_topics,
             metavar="TOPIC[:PARTITIONS]",
             help="Topics and partitions: orders, orders:3 or orders:0,4-7. Repeatable.",
         ),
@@ -86,9 +89,8 @@ def reset_offsets(
             "--from-file", metavar="CSV", help="To the offsets in a file of topic,partition,offset."
         ),
     ] = None,
-    execute: Annotated[
-        bool, typer.Option("--execute", help="Commit the new offsets; by default only show them.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
     servers: ServersOption = SERVERS_DEFAULT,
     properties: PropertiesOption = None,
@@ -96,8 +98,9 @@ def reset_offsets(
 ) -> None:
     """Change a group's committed offsets, so that it rereads or skips records.
 
-    This is a dry run without --execute. A group with members is rejected. A group that does not
-    exist is created, so that its first member starts at the new offsets.
+    It shows the new offsets and asks. With --yes it does not ask; with --dry-run it only shows. A
+    group with members is rejected. A group that does not exist is created, so that its first member
+    starts at the new offsets.
     """
     asked = {
         "--to-earliest": to_earliest or None,
@@ -105,24 +108,45 @@ def reset_offsets(
         "--to-offset": to_offset,
         "--to-datetime": to_datetime,
         "--by-duration": by_duration,
-        "--shift-by": shift_by,
-        "--from-file": from_file,
+        _SHIFT: shift_by,
+        _FILE: from_file,
     }
     target = _target({option: value for option, value in asked.items() if value is not None})
-    scopes = _scopes(topics or (), all_topics, target)
-    admin = GroupAdmin(Connection(servers, properties, timeout))
-    _check_inactive(admin, group, all_topics)
-    moves = _plan(admin, group, scopes, target)
-    _remark_nearest(moves)
-    failures = _execute(admin, group, moves) if execute else {}
-    _report(group, moves, failures, execute, as_json)
+    scopes = _scopes(topics or (), all_topics, from_file is not None)
+    if dry_run and yes:
+        raise CommandError(ExitCode.USAGE, "give --dry-run or --yes, not both.")
+    connection = Connection(servers, properties, timeout)
+    with connection.failing(group=group), progress(f"resetting {group}"):
+        admin = connection.open_admin()
+        _check_inactive(admin, group, all_topics)
+        changes = _plan(connection, admin, group, scopes, target)
+    _remark_nearest(changes)
+    is_executed = _is_confirmed(group, changes, dry_run=dry_run, yes=yes, as_json=as_json)
+    with connection.failing(group=group):
+        failures = _execute(connection, admin, group, changes) if is_executed else {}
+    if is_executed or as_json or dry_run or yes or not sys.stdin.isatty():
+        _report(group, changes, failures, is_executed, as_json)
     for failure in failures.values():
         say_error(str(failure))
     if failures:
         raise typer.Exit(next(iter(failures.values())).code)
 
 
-def _target(asked: dict[str, bool | int | str | Path]) -> Target:
+def _is_confirmed(
+    group: str, changes: Sequence[OffsetChange], *, dry_run: bool, yes: bool, as_json: bool
+) -> bool:
+    """Whether to commit the new offsets. Asks on a terminal, after a preview."""
+    changed = sum(each.is_changed for each in changes)
+    if dry_run or yes or not changed or as_json or not sys.stdin.isatty():
+        return yes and not dry_run
+    _report(group, changes, {}, is_executed=False, as_json=False, is_noted=False)
+    question = f"Move {group} on {counted(changed, 'partition')}?"
+    confirm(question, "changing offsets", "nothing was moved.")
+    return True
+
+
+def _target(asked: dict[str, bool | int | str | Path]) -> dict[str, Any]:
+    """Return the arguments of `Admin.reset_group_offsets`."""
     if len(asked) != 1:
         raise CommandError(
             ExitCode.USAGE,
@@ -132,144 +156,164 @@ def _target(asked: dict[str, bool | int | str | Path]) -> Target:
     ((option, value),) = asked.items()
     try:
         if isinstance(value, Path):
-            return Target(Aim.FILE, offsets=_read_file(value))
+            return {"to": _read_file(value)}
         if option == "--by-duration":
-            return Target(Aim.MOMENT, parse_ago(str(value), int(time.time() * 1000)))
-        if option == "--to-datetime":
-            return Target(Aim.MOMENT, parse_moment(str(value), int(time.time() * 1000)))
+            return {"duration": parse_ago(str(value))}
     except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"{option} {error}.") from None
-    return Target(Aim(option), int(value))
+    if option == "--to-datetime":
+        moment_ms = parse_moment_option(str(value), option)
+        return {"to": dt.datetime.fromtimestamp(moment_ms / 1000, dt.UTC)}
+    if option == _SHIFT:
+        return {"shift_by": value}
+    return {"to": value if option == "--to-offset" else option.removeprefix("--to-")}
 
 
-def _read_file(path: Path) -> dict[Key, int]:
+def _read_file(path: Path) -> dict[Partition, int]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise CommandError(ExitCode.NOT_FOUND, f"file {str(path)!r} does not exist.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(ExitCode.FAILED, f"cannot read {str(path)!r}: {error}.") from None
+    from millstream.client.record import Partition
+
     try:
-        return parse_offsets(text.splitlines())
+        offsets = parse_offsets(text.splitlines())
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+    return {Partition(*key): offset for key, offset in offsets.items()}
 
 
-def _scopes(topics: Iterable[str], all_topics: bool, target: Target) -> list[Scope] | None:
-    """Return the requested partitions; None means every committed one."""
+def _scopes(topics: Iterable[str], all_topics: bool, from_file: bool) -> list[Scope] | None:
+    """Return the requested partitions; None means those with an offset."""
     try:
         scopes = [parse_scope(text) for text in topics]
     except ValueError as error:
         raise CommandError(ExitCode.USAGE, f"--topic {error}.") from None
-    if target.aim is Aim.FILE:
+    if from_file:
         if scopes or all_topics:
             raise CommandError(
                 ExitCode.USAGE,
                 "--from-file names the partitions itself: leave out --topic and --all-topics.",
             )
-        by_topic: dict[str, set[int]] = {}
-        for topic, partition in target.offsets:
-            by_topic.setdefault(topic, set()).add(partition)
-        return [Scope(topic, frozenset(numbers)) for topic, numbers in by_topic.items()]
+        return None
     if bool(scopes) == all_topics:
         raise CommandError(ExitCode.USAGE, "give either --topic TOPIC or --all-topics.")
     return scopes or None
 
 
-def _check_inactive(admin: GroupAdmin, group: str, all_topics: bool) -> None:
+def _check_inactive(admin: Admin, group: str, all_topics: bool) -> None:
     """Fail if the group has members, or if it does not exist and --all-topics is given."""
-    found = admin.describe(group) if all_topics else admin.find(group)
-    if found is None:
+    from millstream.client.admin import GroupDescription
+
+    found = admin.describe_groups([group])[group]
+    if isinstance(found, GroupDescription):
+        if found.is_active:
+            raise active_group(group, str(found.state), len(found.members))
+    elif all_topics or getattr(found, "name", "") != "GROUP_ID_NOT_FOUND":
+        raise found
+    else:
         note(f"Group {group!r} does not exist and would be created.")
-    elif found.members or state_of(found) is not GroupState.EMPTY:
-        raise active(group, state_of(found), len(found.members))
 
 
-def _plan(admin: GroupAdmin, group: str, scopes: list[Scope] | None, target: Target) -> list[Move]:
-    committed = admin.committed(group)
-    keys = sorted(committed) if scopes is None else _expand(admin, scopes)
-    ranges = admin.ranges(keys)
-    by_time = admin.first_since(keys, target.value) if target.aim is Aim.MOMENT else {}
+def _plan(
+    connection: Connection,
+    admin: Admin,
+    group: str,
+    scopes: list[Scope] | None,
+    target: Mapping[str, Any],
+) -> list[OffsetChange]:
+    from millstream.client.error import UsageError
+    from millstream.client.record import Partition
+
+    chosen: list[str | Partition] | None = None
+    if scopes is not None:
+        chosen = []
+        for topic, numbers in scopes:
+            chosen += [topic] if numbers is None else [Partition(topic, n) for n in numbers]
     try:
-        return plan_moves(target, ranges, committed, by_time)
-    except ValueError as error:
-        raise CommandError(ExitCode.FAILED, f"{error}.") from None
+        return admin.reset_group_offsets(group, topics=chosen, dry_run=True, **target)
+    except UsageError as error:
+        # The arguments fit each other, but not the group's offsets.
+        raise CommandError(ExitCode.FAILED, str(connection.failure(error))) from None
 
 
-def _expand(admin: GroupAdmin, scopes: list[Scope]) -> list[Key]:
-    keys: set[Key] = set()
-    for topic, wanted in scopes:
-        existing = admin.partitions(topic)
-        if wanted is not None and not wanted <= set(existing):
-            count = counted(len(existing), "partition")
-            missing = min(wanted - set(existing))
-            raise CommandError(
-                ExitCode.NOT_FOUND,
-                f"topic {topic!r} has no partition {missing}: it has {count}, numbered from 0.",
-            )
-        keys.update((topic, partition) for partition in (wanted or existing))
-    return sorted(keys)
-
-
-def _remark_nearest(moves: list[Move]) -> None:
-    moved = [move for move in moves if move.new != move.wanted]
-    for move in moved[:3]:
+def _remark_nearest(changes: Sequence[OffsetChange]) -> None:
+    moved = [each for each in changes if each.new != each.requested]
+    for each in moved[:3]:
         note(
-            f"{move.topic}-{move.partition} does not have offset {move.wanted}:"
-            f" {move.new} is the nearest."
+            f"{each.topic}-{each.partition} does not have offset {each.requested}:"
+            f" {each.new} is the nearest."
         )
     if len(moved) > 3:
         note(f"The same for {counted(len(moved) - 3, 'more partition')}.")
 
 
-def _execute(admin: GroupAdmin, group: str, moves: list[Move]) -> dict[Key, CommandError]:
-    offsets = {(move.topic, move.partition): move.new for move in moves if move.changes}
-    return admin.commit(group, offsets) if offsets else {}
+def _execute(
+    connection: Connection, admin: Admin, group: str, changes: Sequence[OffsetChange]
+) -> dict[Partition, CommandError]:
+    """Commit the new offsets. Return the failures by partition."""
+    offsets = {each.key: each.new for each in changes if each.is_changed}
+    return {
+        each: connection.failure(outcome, group=group)
+        for each, outcome in admin.alter_group_offsets(group, offsets).items()
+        if outcome is not None
+    }
 
 
 def _report(
-    group: str, moves: list[Move], failures: dict[Key, CommandError], execute: bool, as_json: bool
+    group: str,
+    changes: Sequence[OffsetChange],
+    failures: Mapping[Partition, CommandError],
+    is_executed: bool,
+    as_json: bool,
+    is_noted: bool = True,
 ) -> None:
-    results = [_result(move, failures, execute) for move in moves]
+    results = [_result(each, failures, is_executed) for each in changes]
     if as_json:
         rows = [
             {
-                "topic": move.topic,
-                "partition": move.partition,
-                "current_offset": move.current,
-                "new_offset": move.new,
-                "difference": move.difference,
+                "topic": each.topic,
+                "partition": each.partition,
+                "current_offset": each.current,
+                "new_offset": each.new,
+                "difference": each.difference,
                 "result": result,
             }
-            for move, result in zip(moves, results, strict=True)
+            for each, result in zip(changes, results, strict=True)
         ]
-        print_json({"group": group, "executed": execute, "partitions": rows})
+        print_json({"group": group, "executed": is_executed, "partitions": rows})
         return
-    if moves:
+    if changes:
         right = ("PARTITION", "CURRENT", "NEW", "DIFFERENCE")
         cells = [
-            [move.topic, move.partition, _or_dash(move.current), move.new, _signed(move), result]
-            for move, result in zip(moves, results, strict=True)
+            [each.topic, each.partition, _or_dash(each.current), each.new, _signed(each), result]
+            for each, result in zip(changes, results, strict=True)
         ]
         print_table(["TOPIC", *right, "RESULT"], cells, right=right)
-    changed = sum(move.changes for move in moves)
+    changed = sum(each.is_changed for each in changes)
     if not changed:
         note("Nothing to move.")
-    elif not execute:
-        note(f"A dry run: --execute moves {counted(changed, 'partition')}.")
+    elif not is_executed and is_noted:
+        note(f"Nothing was changed: --yes moves {counted(changed, 'partition')}.")
 
 
-def _result(move: Move, failures: dict[Key, CommandError], execute: bool) -> str:
-    if not move.changes:
+def _result(
+    change: OffsetChange, failures: Mapping[Partition, CommandError], is_executed: bool
+) -> str:
+    if not change.is_changed:
         return "stays"
-    if not execute:
+    if not is_executed:
         return "would move"
-    return "failed" if (move.topic, move.partition) in failures else "moved"
+    return "failed" if change.key in failures else "moved"
 
 
 def _or_dash(offset: int | None) -> object:
     return "-" if offset is None else offset
 
 
-def _signed(move: Move) -> str:
-    return "-" if move.difference is None else f"{move.difference:+d}" if move.difference else "0"
+def _signed(change: OffsetChange) -> str:
+    if change.difference is None:
+        return "-"
+    return f"{change.difference:+d}" if change.difference else "0"

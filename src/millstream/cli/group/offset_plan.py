@@ -1,7 +1,4 @@
-"""Plans new offsets of a group from the options of `reset-offsets`. Pure.
-
-A new offset always lies within the partition or at its end. A requested offset outside becomes the
-nearest one, and the move keeps both.
+"""Parses the options of `reset-offsets`: partitions, durations and files of offsets. Pure.
 
 A file of offsets has lines `topic,partition,offset`, as Kafka's own tool writes them. Empty lines,
 lines that start with `#`, and a first line with those three words are skipped.
@@ -11,19 +8,17 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Mapping
-from enum import Enum
+from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from millstream.cli.support.position import Range, parse_moment
+from millstream.cli.support.quantity import Duration
 
 Key: TypeAlias = tuple[str, int]
 
 _ISO_DURATION: Final = re.compile(
     r"P(?=.)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?\Z"
 )
-_ISO_UNITS_MS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1000)
-_SHORT_DURATION: Final = re.compile(r"\d+[a-z]+\Z")
+_ISO_UNITS_S: Final = (604_800, 86_400, 3_600, 60, 1)
 _PARTITIONS: Final = re.compile(r"(\d+)(?:-(\d+))?\Z")
 #: More than any topic has: a typo such as 0-10000000000 must not fill the memory.
 _PARTITION_MAX: Final = 1_000_000
@@ -35,42 +30,6 @@ class Scope(NamedTuple):
 
     topic: str
     partitions: frozenset[int] | None
-
-
-class Aim(Enum):
-    EARLIEST = "--to-earliest"
-    LATEST = "--to-latest"
-    OFFSET = "--to-offset"
-    MOMENT = "--to-datetime"
-    SHIFT = "--shift-by"
-    FILE = "--from-file"
-
-
-class Target(NamedTuple):
-    """The requested position. `value` is an offset, a timestamp or a distance, as `aim` says;
-    `offsets` are those of a file."""
-
-    aim: Aim
-    value: int = 0
-    offsets: Mapping[Key, int] = {}
-
-
-class Move(NamedTuple):
-    """The change of one partition; `current` is None without a committed offset."""
-
-    topic: str
-    partition: int
-    current: int | None
-    wanted: int
-    new: int
-
-    @property
-    def difference(self) -> int | None:
-        return None if self.current is None else self.new - self.current
-
-    @property
-    def changes(self) -> bool:
-        return self.new != self.current
 
 
 def parse_scope(text: str) -> Scope:
@@ -92,18 +51,17 @@ def parse_scope(text: str) -> Scope:
     return Scope(topic, frozenset(partitions))
 
 
-def parse_ago(text: str, now_ms: int) -> int:
-    """Return the timestamp `10m`, `2h` or (as in Kafka's tool) `PT2H` before now.
+def parse_ago(text: str) -> float:
+    """Return the seconds of `10m`, `1h30m` or (as in Kafka's tool) `PT2H`.
 
     Raises ValueError with a sentence.
     """
     if match := _ISO_DURATION.match(text):
         amounts = [int(amount or 0) for amount in match.groups()]
-        length = sum(n * unit for n, unit in zip(amounts, _ISO_UNITS_MS, strict=True))
-        return max(0, now_ms - length)
-    if _SHORT_DURATION.match(text):
-        return parse_moment(text, now_ms)
-    raise ValueError(f"{text!r} is not a duration: give for example 10m, 2h, 1d or PT2H30M")
+        return float(sum(n * unit for n, unit in zip(amounts, _ISO_UNITS_S, strict=True)))
+    if text.isdecimal():
+        raise ValueError(f"{text!r} has no unit: give for example 10m, 2h, 1d or PT2H30M")
+    return float(Duration.parse(text))
 
 
 def parse_offsets(lines: Iterable[str]) -> dict[Key, int]:
@@ -122,46 +80,3 @@ def parse_offsets(lines: Iterable[str]) -> dict[Key, int]:
     if not found:
         raise ValueError("it has no offsets")
     return found
-
-
-def plan_moves(
-    target: Target,
-    ranges: Mapping[Key, Range],
-    committed: Mapping[Key, int],
-    by_time: Mapping[Key, int],
-) -> list[Move]:
-    """Return a move for each partition in `ranges`, in order, unchanged ones included.
-
-    `by_time` has the first offset at or after the requested time, for partitions that have one. A
-    shift needs a committed offset; ValueError names the partition without one.
-    """
-    moves = []
-    for key, available in sorted(ranges.items()):
-        current = committed.get(key)
-        if target.aim is Aim.SHIFT and current is None:
-            raise ValueError(
-                f"{key[0]}-{key[1]} has no committed offset to shift:"
-                " leave it out, or use --to-earliest, --to-latest or --to-offset"
-            )
-        wanted = _wanted(target, key, available, current or 0, by_time)
-        new = min(max(wanted, available.start), available.end)
-        moves.append(Move(*key, current, wanted, new))
-    return moves
-
-
-def _wanted(
-    target: Target, key: Key, available: Range, current: int, by_time: Mapping[Key, int]
-) -> int:
-    match target.aim:
-        case Aim.EARLIEST:
-            return available.start
-        case Aim.LATEST:
-            return available.end
-        case Aim.OFFSET:
-            return target.value
-        case Aim.MOMENT:
-            return by_time.get(key, available.end)
-        case Aim.SHIFT:
-            return current + target.value
-        case Aim.FILE:
-            return target.offsets[key]

@@ -10,16 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from millstream.cli.group.offset_plan import Key
 from millstream.cli.support.connection import Connection
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from millstream.client.consumer.consumer import Consumer
+    from millstream.client.record import Partition
 
 #: The fetch size of a partition. Brokers return at least one batch.
 _FETCH_BYTES: Final = 1024
 _POLL_S: Final = 0.1
-_MESSAGES_PER_POLL: Final = 500
+_RECORDS_PER_POLL: Final = 500
 
 
 class FirstUnread(NamedTuple):
@@ -32,17 +32,16 @@ class FirstUnread(NamedTuple):
 
 
 class UnreadReader:
-    """Fetches records without a group. It makes its consumer on first use."""
+    """Fetches records without a group, with a new consumer each time."""
 
-    __slots__ = ("_connection", "_consumer", "_known")
+    __slots__ = ("_connection", "_known")
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._consumer: Consumer | None = None
         #: The last offset and its result, by partition.
-        self._known: dict[Key, tuple[int, FirstUnread]] = {}
+        self._known: dict[Partition, tuple[int, FirstUnread]] = {}
 
-    def first_unread(self, positions: Mapping[Key, int]) -> dict[Key, FirstUnread]:
+    def first_unread(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstUnread]:
         """Return the first record at or after each position, within the connection's timeout."""
         found = {
             key: first
@@ -51,56 +50,47 @@ class UnreadReader:
         }
         missing = {key: offset for key, offset in positions.items() if key not in found}
         if missing:
-            found |= self._fetch(missing)
+            with self._connection.failing():
+                found |= self._fetch(missing)
         self._known = {key: (positions[key], first) for key, first in found.items()}
         return found
 
-    def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
+    def _fetch(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstUnread]:
+        from millstream.client.record import Partition
 
-    def _fetch(self, positions: Mapping[Key, int]) -> dict[Key, FirstUnread]:
-        from confluent_kafka import TopicPartition
-
-        consumer = self._open()
-        consumer.assign([TopicPartition(*key, offset) for key, offset in positions.items()])
-        found: dict[Key, FirstUnread] = {}
+        found: dict[Partition, FirstUnread] = {}
         deadline = time.monotonic() + self._connection.timeout_s
-        while len(found) < len(positions) and time.monotonic() < deadline:
-            done = []
-            for message in consumer.consume(_MESSAGES_PER_POLL, _POLL_S):
-                topic, partition = message.topic(), message.partition()
-                if topic is None or partition is None or (topic, partition) in found:
-                    continue
-                found[topic, partition] = _first(message)
-                done.append(TopicPartition(topic, partition))
-            if done:
-                consumer.incremental_unassign(done)
-        consumer.unassign()
+        with self._consumer(positions) as consumer:
+            for each in consumer.assignment - positions.keys():
+                consumer.pause(*each)
+            while len(found) < len(positions) and time.monotonic() < deadline:
+                for record in consumer.poll(_RECORDS_PER_POLL, _POLL_S):
+                    key = Partition(record.topic, record.partition)
+                    if key in positions and key not in found:
+                        found[key] = FirstUnread(record.timestamp)
+                        consumer.pause(*key)
+                for each in consumer.ended & positions.keys():
+                    found.setdefault(each, FirstUnread(is_nothing=True))
         return {key: found.get(key, FirstUnread()) for key in positions}
 
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = self._connection.consumer(
-                {
-                    # librdkafka requires a group id even if no group is joined.
-                    "group.id": "millstream-cli",
-                    "enable.auto.commit": False,
-                    "enable.auto.offset.store": False,
-                    "enable.partition.eof": True,
-                    "auto.offset.reset": "error",
-                    "fetch.message.max.bytes": _FETCH_BYTES,
-                    "queued.min.messages": 1,
-                }
-            )
-        return self._consumer
+    def _consumer(self, positions: Mapping[Partition, int]) -> Consumer:
+        from millstream.client.consumer.consumer import Consumer
 
+        def start(consumer: Consumer, partitions: list[Partition]) -> None:
+            for each in partitions:
+                if each in positions:
+                    consumer.seek(*each, offset=positions[each])
 
-def _first(message: Message) -> FirstUnread:
-    from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
-
-    error = message.error()
-    if error is not None:
-        return FirstUnread(is_nothing=error.code() == KafkaError._PARTITION_EOF)  # noqa: SLF001
-    kind, timestamp_ms = message.timestamp()
-    return FirstUnread(None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms)
+        config = {
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": _FETCH_BYTES,
+            "queued.min.messages": 1,
+        }
+        return Consumer(
+            self._connection.servers,
+            topics=sorted({each.topic for each in positions}),
+            # Other partitions of the topics start at their end, and are paused then.
+            auto_offset_reset="latest",
+            on_assign=start,
+            config=self._connection.client_config() | config,
+        )

@@ -45,6 +45,7 @@ TOPIC: Final[dict[str, JsonOutput]] = {
             "partitions[].leader": "The id of the leader, or null.",
             "partitions[].replicas": "The ids of the replicas. The first is the preferred leader.",
             "partitions[].isr": "The ids of the in-sync replicas.",
+            "partitions[].elr": "The ids of the eligible leader replicas, or null if unknown.",
             "partitions[].start_offset": "The first offset, or null without a leader.",
             "partitions[].end_offset": "The next offset, or null without a leader.",
             "configs": "The configs by name. With --all-configs also the defaults.",
@@ -58,6 +59,42 @@ TOPIC: Final[dict[str, JsonOutput]] = {
             "topic": "The topic.",
             "result": "`altered`.",
             "changes": "A sentence for each change.",
+        }
+    ),
+    "topic grow": one(
+        {
+            "topic": "The topic.",
+            "partitions": "The number of partitions before.",
+            "new_partitions": "The new number of partitions.",
+            "unread": "With --keep-order and --dry-run: the partitions that groups still read.",
+            "unread[].group": "The group.",
+            "unread[].partition": "The partition.",
+            "unread[].committed_offset": "The committed offset, or null.",
+            "unread[].end_offset": "The end offset, or null without a leader.",
+            "unread[].lag": "The number of unread records, or null.",
+            "result": "`grown`, or `would be grown`.",
+        }
+    ),
+    "topic move": rows(
+        {
+            "topic": "The topic.",
+            "partition": "The partition.",
+            "replicas": "The ids of the replicas before. The first is the preferred leader.",
+            "new_replicas": "The ids of the new replicas.",
+            **RESULT,
+        }
+    ),
+    "topic delete-records": one(
+        {
+            "topic": "The topic.",
+            "partitions": "The partitions.",
+            "partitions[].partition": "The number of the partition.",
+            "partitions[].start_offset": "The first offset before.",
+            "partitions[].end_offset": "The next offset.",
+            "partitions[].new_start_offset": "The new first offset.",
+            "partitions[].offsets": "The number of deleted offsets.",
+            "partitions[].result": "What was done, or `failed`.",
+            "partitions[].error?": "Why it failed.",
         }
     ),
     "topic delete": rows({"topic": "The topic.", **RESULT}),

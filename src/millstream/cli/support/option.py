@@ -39,6 +39,8 @@ RENAMED: Final = {
     "--available-now": "--no-follow",
     "--continuous": "--follow",
     "--drain": "--no-follow",
+    "--execute": "--yes",
+    "--max-seconds": "--max-time 30s",
     "--idle-minutes": "--idle 15m",
     "--pattern": "the pattern as an argument, and --regex for a regular expression",
     "--troubled": "--unhealthy",

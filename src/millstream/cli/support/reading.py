@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.cli.support.connection import Connection
-from millstream.cli.support.failure import CommandError, ExitCode, from_kafka_error
+from millstream.cli.support.failure import CommandError, ExitCode
 from millstream.cli.support.message import Message
 from millstream.cli.support.position import Range, start_at
 from millstream.cli.support.terminal import counted
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer
-    from confluent_kafka import Message as Received
+    from millstream.client.admin import Admin
+    from millstream.client.admin.offset_request import OffsetAt
+    from millstream.client.consumer.consumer import Consumer
+    from millstream.client.record import Partition, Record
 
 _POLL_S: Final = 0.2
 _BATCH_MESSAGES: Final = 500
@@ -36,9 +38,11 @@ class Reading:
     """One run: the partitions, and the offsets at which reading starts and ends."""
 
     __slots__ = (
+        "_admin",
         "_connection",
         "_consumer",
         "_ends",
+        "_read_committed",
         "_starts",
         "_topic",
         "count",
@@ -46,10 +50,12 @@ class Reading:
         "remarks",
     )
 
-    def __init__(self, connection: Connection, consumer: Consumer, topic: str) -> None:
+    def __init__(self, connection: Connection, topic: str, *, read_committed: bool) -> None:
         self._connection = connection
-        self._consumer = consumer
+        self._admin: Admin = connection.open_admin()
         self._topic = topic
+        self._read_committed = read_committed
+        self._consumer: Consumer | None = None
         self._starts: dict[int, int] = {}
         #: The end of each partition when reading began.
         self._ends: dict[int, int] = {}
@@ -66,54 +72,80 @@ class Reading:
 
     def locate(self, partitions: list[int] | None, start: Start) -> dict[int, Range]:
         """Return the offsets to read of each partition, from its start to its current end."""
-        from confluent_kafka import KafkaException, TopicPartition
-
-        chosen = self._choose(partitions)
-        try:
-            ranges = {
-                partition: Range(
-                    *self._consumer.get_watermark_offsets(
-                        TopicPartition(self._topic, partition), timeout=self._connection.timeout_s
-                    )
-                )
-                for partition in chosen
-            }
+        with self._connection.failing(topic=self._topic):
+            chosen = self._choose(partitions)
+            first = self._offsets(chosen, "earliest")
+            last = self._offsets(chosen, "latest")
+            ranges = {number: Range(first[number], last[number]) for number in chosen}
             self._starts = self._find_starts(ranges, start)
-        except KafkaException as exception:
-            what = f"cannot look up the offsets of {self._topic!r}"
-            raise self._connection.failure(exception, what) from None
         self._ends = {partition: available.end for partition, available in ranges.items()}
         return {p: Range(first, self._ends[p]) for p, first in self._starts.items()}
 
     def begin(self, starts: Mapping[int, int]) -> None:
         """Read these located partitions from these offsets on."""
-        from confluent_kafka import TopicPartition
+        from millstream.client.consumer.consumer import Consumer
 
         self._starts = dict(starts)
-        self._consumer.assign(
-            [TopicPartition(self._topic, p, offset) for p, offset in self._starts.items()]
-        )
+        with self._connection.failing(topic=self._topic):
+            self._consumer = Consumer(
+                self._connection.servers,
+                topics=[self._topic],
+                # Other partitions of the topic start at their end, and are paused then.
+                auto_offset_reset="latest",
+                on_assign=self._seek,
+                config=self._config() | {"auto.offset.reset": "earliest"},
+            )
+            for each in self._consumer.assignment:
+                if each.partition not in self._starts:
+                    self._consumer.pause(*each)
+
+    def _seek(self, consumer: Consumer, partitions: list[Partition]) -> None:
+        for each in partitions:
+            if each.partition in self._starts:
+                consumer.seek(*each, offset=self._starts[each.partition])
+
+    def _config(self) -> dict[str, Any]:
+        isolation = "read_committed" if self._read_committed else "read_uncommitted"
+        return self._connection.client_config() | {
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
 
     def _choose(self, partitions: list[int] | None) -> list[int]:
-        found = self._connection.metadata(self._consumer, self._topic).topics[self._topic]
-        if found.error is not None:
-            what = f"cannot read topic {self._topic!r}"
-            raise from_kafka_error(found.error, what, self._connection.servers, self._topic)
+        found = self._admin.describe_topics([self._topic], elr=False)[self._topic]
+        if isinstance(found, Exception):
+            raise self._connection.failure(found, topic=self._topic)
+        existing = [each.partition for each in found.partitions]
         if not partitions:
-            return sorted(found.partitions)
+            return existing
         for partition in partitions:
-            if partition not in found.partitions:
-                count = counted(len(found.partitions), "partition")
+            if partition not in existing:
+                count = counted(len(existing), "partition")
                 raise CommandError(
                     ExitCode.NOT_FOUND, f"topic {self._topic!r} has {count}, numbered from 0."
                 )
         return sorted(set(partitions))
 
+    def _offsets(self, numbers: list[int], at: OffsetAt) -> dict[int, int]:
+        from millstream.client.record import Partition
+
+        wanted = {Partition(self._topic, number): at for number in numbers}
+        found = {}
+        for each, offset in self._admin.list_offsets(
+            wanted, read_committed=self._read_committed
+        ).items():
+            if isinstance(offset, Exception):
+                raise self._connection.failure(offset, topic=self._topic)
+            found[each.partition] = offset
+        return found
+
     def _find_starts(self, ranges: dict[int, Range], start: Start) -> dict[int, int]:
         if start.from_beginning:
             return {partition: available.start for partition, available in ranges.items()}
         if start.since_ms is not None:
-            return self._find_by_time(ranges, start.since_ms)
+            found = self._offsets(list(ranges), start.since_ms)
+            # A negative offset means that no record is at or after that time.
+            return {p: found[p] if found[p] >= 0 else ranges[p].end for p in ranges}
         if start.offset is None:
             return {partition: available.end for partition, available in ranges.items()}
         starts = {p: start_at(start.offset, available) for p, available in ranges.items()}
@@ -135,22 +167,11 @@ class Reading:
                 f" reading starts at {starts[partition]}."
             )
 
-    def _find_by_time(self, ranges: dict[int, Range], since_ms: int) -> dict[int, int]:
-        from confluent_kafka import TopicPartition
-
-        asked = [TopicPartition(self._topic, partition, since_ms) for partition in ranges]
-        rows = self._consumer.offsets_for_times(asked, timeout=self._connection.timeout_s)
-        # A negative offset means that no record is at or after that time.
-        return {
-            row.partition: row.offset if row.offset >= 0 else ranges[row.partition].end
-            for row in rows
-        }
-
-    def messages(self, max_messages: int | None, no_follow: bool) -> Iterator[list[Message]]:
+    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[Message]]:
         """Yield batches as they arrive, until a limit is reached."""
         pending = self._unfinished()
-        while (max_messages is None or self.count < max_messages) and (pending or not no_follow):
-            if batch := self._next_batch(max_messages, pending if no_follow else None):
+        while (max_messages is None or self.count < max_messages) and (pending or follow):
+            if batch := self._next_batch(max_messages, None if follow else pending):
                 yield batch
 
     def sample(self, seconds_max: float) -> Iterator[list[Message]]:
@@ -162,63 +183,49 @@ class Reading:
                 yield batch
         self.is_complete = not pending
 
+    @property
+    def total(self) -> int:
+        """The number of offsets from the starts to the ends."""
+        return sum(max(self._ends[p] - first, 0) for p, first in self._starts.items())
+
     def _unfinished(self) -> set[int]:
         return {p for p, first in self._starts.items() if first < self._ends[p]}
 
     def _next_batch(self, max_messages: int | None, pending: set[int] | None) -> list[Message]:
-        """Return the messages that arrived, up to the limit; empty if none arrived in time."""
-        accepted = (self._accept(received, pending) for received in self._poll())
-        batch = [message for message in accepted if message is not None]
-        if max_messages is not None:
-            del batch[max_messages - self.count :]
+        """Return the messages that arrived, up to the limit; empty if none arrived in time.
+
+        Partitions that are read to their end leave `pending`."""
+        assert self._consumer is not None
+        room = _BATCH_MESSAGES if max_messages is None else max_messages - self.count
+        with self._connection.failing(topic=self._topic):
+            records = self._consumer.poll(min(room, _BATCH_MESSAGES), _POLL_S)
+        batch = [_message(record) for record in records]
+        if pending is not None:
+            batch = [each for each in batch if self._is_before_end(each, pending)]
+            pending.difference_update(each.partition for each in self._consumer.ended)
         self.count += len(batch)
         return batch
 
+    def _is_before_end(self, message: Message, pending: set[int]) -> bool:
+        end = self._ends[message.partition]
+        if message.offset >= end - 1:
+            pending.discard(message.partition)
+        return message.offset < end
+
     def close(self) -> None:
-        """Close the consumer."""
-        self._consumer.close()
-
-    def _poll(self) -> list[Received]:
-        """Wait for one message, then return it with all buffered ones: `consume` alone would wait
-        until its list is full."""
-        first = self._consumer.poll(_POLL_S)
-        if first is None:
-            return []
-        return [first, *self._consumer.consume(_BATCH_MESSAGES, timeout=0)]
-
-    def _accept(self, received: Received, pending: set[int] | None) -> Message | None:
-        """Return the message, or None for an event or a message past the end offset."""
-        from confluent_kafka import KafkaError
-
-        partition = int(received.partition() or 0)
-        error = received.error()
-        if error is not None:
-            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
-                if pending is not None:
-                    pending.discard(partition)
-                return None
-            if error.retriable() or error.code() == KafkaError._TRANSPORT:  # noqa: SLF001
-                return None
-            what = f"reading {self._topic}-{partition}"
-            raise from_kafka_error(error, what, self._connection.servers)
-        message = _message(received)
-        if pending is not None:
-            if message.offset >= self._ends[partition] - 1:
-                pending.discard(partition)
-            if message.offset >= self._ends[partition]:
-                return None
-        return message
+        """Close the clients."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._admin.close()
 
 
-def _message(received: Any) -> Message:
-    """Convert librdkafka's message. Untyped: its annotations allow None for each field."""
-    kind, timestamp = received.timestamp()
+def _message(record: Record) -> Message:
     return Message(
-        received.key(),
-        received.value(),
-        received.headers() or [],
-        timestamp if kind else None,
-        received.topic(),
-        received.partition(),
-        received.offset(),
+        record.raw_key,
+        record.raw_value,
+        list(record.headers),
+        record.timestamp,
+        record.topic,
+        record.partition,
+        record.offset,
     )

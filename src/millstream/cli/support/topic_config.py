@@ -1,15 +1,15 @@
-"""The configs of topics, by DescribeConfigs."""
+"""The retention in a topic's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from millstream.cli.support.connection import Connection
 from millstream.cli.support.failure import CommandError
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ConfigEntry
+    from millstream.client.admin import Admin, ConfigEntry
 
 
 class Retention(NamedTuple):
@@ -21,35 +21,30 @@ class Retention(NamedTuple):
 
 def topic_configs(
     connection: Connection,
-    admin: AdminClient,
+    admin: Admin,
     topics: Iterable[str],
     on_failure: Callable[[CommandError], None],
 ) -> dict[str, dict[str, ConfigEntry]]:
-    """Return all configs of each topic. Topics that cannot be described go to `on_failure`."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType
+    """Return all settings of each topic. Topics that cannot be described go to `on_failure`."""
+    from millstream.client.admin import ConfigResource
 
-    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    if not resources:
-        return {}
-    futures = admin.describe_configs(resources, request_timeout=connection.timeout_s)
     found: dict[str, dict[str, ConfigEntry]] = {}
-    for resource, future in futures.items():
-        try:
-            found[resource.name] = future.result()
-        except KafkaException as exception:
-            what = f"cannot read the configs of {resource.name!r}"
-            on_failure(connection.failure(exception, what))
+    resources = [ConfigResource.topic(topic) for topic in topics]
+    for resource, entries in admin.describe_configs(resources).items():
+        if isinstance(entries, Exception):
+            on_failure(connection.failure(entries))
+        else:
+            found[resource.name] = entries
     return found
 
 
-def retention_of(configs: dict[str, ConfigEntry]) -> Retention:
-    """Return the retention in the configs of a topic."""
+def retention_of(configs: Mapping[str, ConfigEntry]) -> Retention:
+    """Return the retention in the settings of a topic."""
     if "delete" not in str(configs["cleanup.policy"].value).split(","):
         return Retention()
     return Retention(_limit(configs, "retention.ms"), _limit(configs, "retention.bytes"))
 
 
-def _limit(configs: dict[str, ConfigEntry], name: str) -> int | None:
+def _limit(configs: Mapping[str, ConfigEntry], name: str) -> int | None:
     value = int(configs[name].value or -1)
     return value if value >= 0 else None

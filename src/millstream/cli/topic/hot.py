@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -17,6 +18,8 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import guarded
 from millstream.cli.support.message import put_bytes
 from millstream.cli.support.position import parse_moment_option
+from millstream.cli.support.progress import progress
+from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.reading import Reading, Start
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.model.bootstrap import SERVERS_DEFAULT
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 #: The number of keys counted: the error of a share is at most 1/2000.
 _CAPACITY: Final = 2000
+_TIME_MAX: Final = Duration.parse("30s")
 
 
 class Measure(StrEnum):
@@ -35,7 +39,7 @@ class Measure(StrEnum):
 
 @guarded
 def hot(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     since: Annotated[
         str | None,
         typer.Option("--since", metavar="TIME", help="Only newer records: 10m, 2h, a date."),
@@ -46,9 +50,9 @@ def hot(
             "--max-records", "-n", min=1, help="Read about this many of the newest records."
         ),
     ] = 100_000,
-    seconds_max: Annotated[
-        float, typer.Option("--max-seconds", min=0.1, help="Read for at most this long.")
-    ] = 30.0,
+    time_max: Annotated[
+        Duration, duration_option("--max-time", minimum="100ms", help="Read for at most this long.")
+    ] = _TIME_MAX,
     top: Annotated[
         int, typer.Option("--top", min=1, max=_CAPACITY, help="Number of keys to show.")
     ] = 10,
@@ -79,24 +83,17 @@ def hot(
         since is None, None, None if since is None else parse_moment_option(since, "--since")
     )
     connection = Connection(servers, properties, timeout)
-    consumer = connection.consumer(
-        {
-            # librdkafka requires a group id even if no group is joined.
-            "group.id": "millstream-cli",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            # Aborted records are load too.
-            "isolation.level": "read_uncommitted",
-        }
-    )
-    reading = Reading(connection, consumer, topic)
+    # Aborted records are load too.
+    reading = Reading(connection, topic, read_committed=False)
     tally = KeyTally(_CAPACITY, by_bytes=measure is Measure.bytes)
     try:
         ranges = reading.locate(None, start)
         reading.begin(sample_starts(ranges, records_max))
-        for batch in reading.sample(seconds_max):
-            for message in batch:
-                tally.add(message)
+        with progress("reading the sample", total=reading.total) as shown:
+            for batch in reading.sample(time_max):
+                shown.update(reading.count)
+                for message in batch:
+                    tally.add(message)
     finally:
         reading.close()
     report = _report(topic, partition_loads(ranges), tally, tally.top(top), threshold)
@@ -185,4 +182,4 @@ def _print(report: dict[str, Any]) -> None:
             right=("AT LEAST", "AT MOST"),
         )
     if not sample["complete"]:
-        note("--max-seconds ended before the sample was read: errors of shares may be larger.")
+        note("--max-time ended before the sample was read: errors of shares may be larger.")

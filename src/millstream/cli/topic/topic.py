@@ -1,20 +1,17 @@
 """`millstream topic`: create, list, alter, delete.
 
-`describe` is in `topic_description.py`, `hot` in `hot.py`.
-
-A command with several topics does what it can, reports the failures, and exits with the code of the
-first failure.
+The other commands of topics have a module each. A command with several topics does what it can,
+reports the failures, and exits with the code of the first failure.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -24,20 +21,28 @@ from millstream.cli.support.connection import (
     parse_pairs,
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.option import RegexOption, YesOption, name_matcher
 from millstream.cli.support.outcome import confirm_deletion, report
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.cli.topic.hot import hot
 from millstream.cli.topic.topic_description import describe
+from millstream.cli.topic.topic_grow import grow
+from millstream.cli.topic.topic_move import move
+from millstream.cli.topic.topic_records import delete_records
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
+    from millstream.client.admin import Outcome, TopicDescription
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, describe, alter and delete topics.")
+app = typer.Typer(
+    no_args_is_help=True, help="Create, list, describe, alter, grow, move and delete topics."
+)
 app.command("describe", epilog=EXIT_CODES_HELP)(describe)
 app.command("hot", epilog=EXIT_CODES_HELP)(hot)
+app.command("grow", epilog=EXIT_CODES_HELP)(grow)
+app.command("move", epilog=EXIT_CODES_HELP)(move)
+app.command("delete-records", epilog=EXIT_CODES_HELP)(delete_records)
 
-TopicsArgument: TypeAlias = Annotated[list[str], typer.Argument(metavar="TOPIC")]
 ConfigsOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -52,7 +57,7 @@ ConfigsOption: TypeAlias = Annotated[
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def create(
-    topics: TopicsArgument,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's setting.")
     ] = None,
@@ -76,25 +81,24 @@ def create(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Create topics, all with the same settings."""
-    from confluent_kafka.admin import NewTopic
+    from millstream.client.admin import NewTopic
 
     settings = parse_pairs(configs or (), "--config")
-    connection, admin = _connect(servers, properties, timeout)
     wanted = [
         NewTopic(
-            name,
-            num_partitions=-1 if partitions is None else partitions,
+            name=name,
+            partitions=-1 if partitions is None else partitions,
             replication_factor=-1 if replication_factor is None else replication_factor,
             config=settings,
         )
         for name in dict.fromkeys(topics)
     ]
-    futures = admin.create_topics(
-        wanted, operation_timeout=timeout, request_timeout=timeout, validate_only=dry_run
-    )
+    connection = Connection(servers, properties, timeout)
+    with connection.failing():
+        outcomes = connection.open_admin().create_topics(wanted, validate_only=dry_run)
     fine = {ExitCode.EXISTS: "exists"} if if_not_exists else {}
     done = "would be created" if dry_run else "created"
-    _report_outcomes(connection, futures, "create", done, fine, as_json)
+    report("topic", _failures(connection, outcomes), done, fine, as_json=as_json)
 
 
 @app.command("list", epilog=EXIT_CODES_HELP)
@@ -103,6 +107,7 @@ def list_topics(
     pattern: Annotated[
         str, typer.Argument(help="Show matching names; * and ? match any characters.")
     ] = "*",
+    regex: RegexOption = False,
     internal: Annotated[
         bool, typer.Option("--internal", help="Also show internal topics (__*).")
     ] = False,
@@ -112,25 +117,16 @@ def list_topics(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List topics."""
+    from millstream.client.admin import TopicDescription
+
+    matches = name_matcher([pattern], is_regex=regex)
     connection = Connection(servers, properties, timeout)
-    metadata = connection.metadata(connection.admin())
-    shown = [
-        topic
-        for name, topic in sorted(metadata.topics.items())
-        if fnmatch.fnmatchcase(name, pattern) and (internal or not name.startswith("__"))
-    ]
-    rows = [
-        {
-            "topic": topic.topic,
-            "partitions": len(topic.partitions),
-            "replication_factor": max(
-                (len(p.replicas) for p in topic.partitions.values()), default=0
-            ),
-            "without_leader": sum(p.leader < 0 for p in topic.partitions.values()),
-            "out_of_sync": sum(len(p.isrs) < len(p.replicas) for p in topic.partitions.values()),
-        }
-        for topic in shown
-    ]
+    with connection.failing():
+        admin = connection.open_admin()
+        names = [name for name in admin.list_topics(internal=internal) if matches(name)]
+        found = admin.describe_topics(names, elr=False)
+    # A topic that was deleted meanwhile has no description.
+    rows = [_row(topic) for topic in found.values() if isinstance(topic, TopicDescription)]
     if as_json:
         print_json(rows)
     elif rows:
@@ -143,7 +139,7 @@ def list_topics(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def alter(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     configs: ConfigsOption = None,
     deleted_configs: Annotated[
         list[str] | None,
@@ -166,25 +162,27 @@ def alter(
     """Change a topic's configs, or give it more partitions.
 
     More partitions change the partition of keys: new records of a key may go to another partition
-    than its older records.
+    than its older records. `millstream topic grow --keep-order` keeps the order of keys.
     """
+    from millstream.client.admin import ConfigResource
+
     settings = parse_pairs(configs or (), "--config")
-    removed = set(deleted_configs or ())
+    removed = sorted(set(deleted_configs or ()))
     if not settings and not removed and partitions is None:
         raise CommandError(
             ExitCode.USAGE, "nothing to change: give --config, --delete-config or --partitions."
         )
-    if both := sorted(removed & settings.keys()):
+    if both := [key for key in removed if key in settings]:
         raise CommandError(ExitCode.USAGE, f"{both[0]} is both set and deleted: choose one.")
-    connection, admin = _connect(servers, properties, timeout)
-    changes: list[str] = []
-    if settings or removed:
-        _alter_configs(connection, admin, topic, settings, removed)
-        changes += [f"{key}={value}" for key, value in settings.items()]
-        changes += [f"{key} reset to default" for key in sorted(removed)]
-    if partitions is not None:
-        _increase_partitions(connection, admin, topic, partitions)
-        changes.append(counted(partitions, "partition"))
+    connection = Connection(servers, properties, timeout)
+    with connection.failing(topic=topic):
+        admin = connection.open_admin()
+        admin.alter_config(ConfigResource.topic(topic), {**settings, **dict.fromkeys(removed)})
+        if partitions is not None:
+            admin.create_partitions(topic, partitions)
+    changes = [f"{key}={value}" for key, value in settings.items()]
+    changes += [f"{key} reset to default" for key in removed]
+    changes += [] if partitions is None else [counted(partitions, "partition")]
     if as_json:
         print_json({"topic": topic, "result": "altered", "changes": changes})
     else:
@@ -194,8 +192,8 @@ def alter(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def delete(
-    topics: TopicsArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
+    yes: YesOption = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")
     ] = False,
@@ -208,74 +206,27 @@ def delete(
     names = list(dict.fromkeys(topics))
     if not yes:
         confirm_deletion(names, "all records in it", "all records in them")
-    connection, admin = _connect(servers, properties, timeout)
-    futures = admin.delete_topics(names, operation_timeout=timeout, request_timeout=timeout)
-    fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
-    _report_outcomes(connection, futures, "delete", "deleted", fine, as_json)
-
-
-def _connect(
-    servers: str, properties: list[str] | None, timeout: float
-) -> tuple[Connection, AdminClient]:
-    """Return a client that has reached a broker, so that no request waits for one."""
     connection = Connection(servers, properties, timeout)
-    return connection, connection.reach()[0]
+    with connection.failing():
+        outcomes = connection.open_admin().delete_topics(names)
+    fine = {ExitCode.NOT_FOUND: "absent"} if if_exists else {}
+    report("topic", _failures(connection, outcomes), "deleted", fine, as_json=as_json)
 
 
-def _alter_configs(
-    connection: Connection,
-    admin: AdminClient,
-    topic: str,
-    settings: Mapping[str, str],
-    removed: Iterable[str],
-) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in settings.items()
-    ] + [ConfigEntry(key, None, incremental_operation=AlterConfigOpType.DELETE) for key in removed]
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-    futures = admin.incremental_alter_configs([resource], request_timeout=connection.timeout_s)
-    _wait(connection, futures[resource], f"cannot alter topic {topic!r}", topic)
+def _failures(
+    connection: Connection, outcomes: Mapping[str, Outcome[None]]
+) -> dict[str, CommandError | str | None]:
+    return {
+        topic: None if error is None else connection.failure(error, topic=topic)
+        for topic, error in outcomes.items()
+    }
 
 
-def _increase_partitions(
-    connection: Connection, admin: AdminClient, topic: str, partitions: int
-) -> None:
-    from confluent_kafka.admin import NewPartitions
-
-    futures = admin.create_partitions(
-        [NewPartitions(topic, partitions)],
-        operation_timeout=connection.timeout_s,
-        request_timeout=connection.timeout_s,
-    )
-    _wait(connection, futures[topic], f"cannot add partitions to topic {topic!r}", topic)
-
-
-def _wait(connection: Connection, future: Future[Any], what: str, topic: str) -> None:
-    from confluent_kafka import KafkaException
-
-    try:
-        future.result()
-    except KafkaException as exception:
-        raise connection.failure(exception, what, topic) from None
-
-
-def _report_outcomes(
-    connection: Connection,
-    futures: Mapping[str, Future[Any]],
-    verb: str,
-    done: str,
-    fine: Mapping[ExitCode, str],
-    as_json: bool,
-) -> None:
-    """Wait for each topic's outcome and report all outcomes."""
-    outcomes: dict[str, CommandError | None] = {}
-    for topic, future in futures.items():
-        try:
-            _wait(connection, future, f"cannot {verb} topic {topic!r}", topic)
-            outcomes[topic] = None
-        except CommandError as failure:
-            outcomes[topic] = failure
-    report("topic", outcomes, done, fine, as_json=as_json)
+def _row(topic: TopicDescription) -> dict[str, str | int]:
+    return {
+        "topic": topic.name,
+        "partitions": len(topic.partitions),
+        "replication_factor": max((len(each.replicas) for each in topic.partitions), default=0),
+        "without_leader": sum(each.leader is None for each in topic.partitions),
+        "out_of_sync": sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+    }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from millstream.cli.support.completion import complete_topics
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     Connection,
@@ -20,22 +21,16 @@ from millstream.cli.support.topic_config import topic_configs
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, TopicDescription
+    from millstream.client.admin import Admin, ConfigEntry, Outcome, TopicDescription
+    from millstream.client.record import Partition
 
-#: The names of config sources by their DescribeConfigs codes.
-_SOURCES: Final = {
-    1: "topic",
-    2: "broker, at run time",
-    3: "all brokers, at run time",
-    4: "broker's file",
-    5: "default",
-    6: "broker's logger",
-}
+#: The start and the end offset of a partition, as far as they are known.
+Offsets: TypeAlias = tuple[int | None, int | None]
 
 
 @guarded
 def describe(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     all_configs: Annotated[
         bool, typer.Option("--all-configs", "-a", help="Also show configs with their default.")
     ] = False,
@@ -46,12 +41,13 @@ def describe(
 ) -> None:
     """Show topics: partitions, leaders, in-sync replicas, offsets and configs."""
     connection = Connection(servers, properties, timeout)
-    admin, _ = connection.reach()
-    found = _describe_topics(connection, admin, list(dict.fromkeys(topics)))
-    offsets = _offsets(connection, admin, found)
+    with connection.failing():
+        admin = connection.open_admin()
+        found = _describe_topics(connection, admin, list(dict.fromkeys(topics)))
+        offsets = _offsets(admin, found)
+    configs = topic_configs(connection, admin, [topic.name for topic in found], raise_failure)
     described = [
-        _as_dict(topic, offsets, _configs(connection, admin, topic.name, all_configs))
-        for topic in found
+        _as_dict(topic, offsets, _shown(configs[topic.name], all_configs)) for topic in found
     ]
     if as_json:
         print_json(described)
@@ -63,83 +59,67 @@ def describe(
 
 
 def _describe_topics(
-    connection: Connection, admin: AdminClient, names: list[str]
+    connection: Connection, admin: Admin, names: list[str]
 ) -> list[TopicDescription]:
-    from confluent_kafka import KafkaException, TopicCollection
-
     found = []
-    futures = admin.describe_topics(TopicCollection(names), request_timeout=connection.timeout_s)
-    for name, future in futures.items():
-        try:
-            found.append(future.result())
-        except KafkaException as exception:
-            raise connection.failure(exception, f"cannot describe {name!r}", name) from None
+    for name, topic in admin.describe_topics(names).items():
+        if isinstance(topic, Exception):
+            raise connection.failure(topic, topic=name)
+        found.append(topic)
     return found
 
 
-def _offsets(
-    connection: Connection, admin: AdminClient, topics: Iterable[TopicDescription]
-) -> dict[tuple[str, int], tuple[int | None, int | None]]:
+def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[Partition, Offsets]:
     """Return the start and end offset of each partition; None if its leader does not respond."""
-    from confluent_kafka import KafkaException, TopicPartition
-    from confluent_kafka.admin import OffsetSpec
+    from millstream.client.record import Partition
 
-    keys = [(topic.name, partition.id) for topic in topics for partition in topic.partitions]
-    results: list[dict[tuple[str, int], int | None]] = []
-    specs = (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]
-    for spec in specs:
-        futures = admin.list_offsets(
-            {TopicPartition(*key): spec for key in keys}, request_timeout=connection.timeout_s
-        )
-        result: dict[tuple[str, int], int | None] = {}
-        for partition, future in futures.items():
-            try:
-                result[partition.topic, partition.partition] = future.result().offset
-            except KafkaException:
-                # A partition without a leader has no offsets; the table shows a dash.
-                result[partition.topic, partition.partition] = None
-        results.append(result)
-    return {key: (results[0].get(key), results[1].get(key)) for key in keys}
+    partitions = [
+        Partition(topic.name, each.partition) for topic in topics for each in topic.partitions
+    ]
+    starts = admin.list_offsets(dict.fromkeys(partitions, "earliest"))
+    ends = admin.list_offsets(dict.fromkeys(partitions, "latest"))
+    return {each: (_known(starts[each]), _known(ends[each])) for each in partitions}
 
 
-def _configs(
-    connection: Connection, admin: AdminClient, topic: str, all_configs: bool
+def _known(offset: Outcome[int]) -> int | None:
+    """Return the offset. A partition without a leader has none; the table shows a dash."""
+    return offset if isinstance(offset, int) else None
+
+
+def _shown(
+    entries: Mapping[str, ConfigEntry], all_configs: bool
 ) -> dict[str, dict[str, str | None]]:
-    from confluent_kafka.admin import ConfigSource
-
-    entries = topic_configs(connection, admin, [topic], raise_failure)[topic]
     return {
-        name: {
-            "value": entry.value,
-            "source": _SOURCES.get(ConfigSource(entry.source).value, "unknown"),
-        }
-        for name, entry in sorted(entries.items())
+        name: {"value": entry.value, "source": str(entry.source)}
+        for name, entry in entries.items()
         if all_configs or not entry.is_default
     }
 
 
 def _as_dict(
     topic: TopicDescription,
-    offsets: dict[tuple[str, int], tuple[int | None, int | None]],
+    offsets: Mapping[Partition, Offsets],
     configs: dict[str, dict[str, str | None]],
 ) -> dict[str, Any]:
+    from millstream.client.record import Partition
+
     partitions = []
-    for partition in topic.partitions:
-        start, end = offsets[topic.name, partition.id]
+    for each in topic.partitions:
+        start, end = offsets[Partition(topic.name, each.partition)]
         partitions.append(
             {
-                "partition": partition.id,
-                "leader": partition.leader.id if partition.leader else None,
-                "replicas": [node.id for node in partition.replicas],
-                "isr": [node.id for node in partition.isr],
+                "partition": each.partition,
+                "leader": each.leader,
+                "replicas": list(each.replicas),
+                "isr": list(each.isr),
+                "elr": None if each.elr is None else list(each.elr),
                 "start_offset": start,
                 "end_offset": end,
             }
         )
     return {
         "topic": topic.name,
-        # librdkafka writes ids in plain base64, Kafka's tools in URL-safe base64.
-        "topic_id": str(topic.topic_id).replace("+", "-").replace("/", "_"),
+        "topic_id": topic.topic_id,
         "internal": topic.is_internal,
         "partitions": partitions,
         "configs": configs,
@@ -160,8 +140,12 @@ def _print_topic(topic: dict[str, Any]) -> None:
         f" {counted(sum(counts), 'offset')} in the log{internal}"
     )
     typer.echo()
-    headings = ["PARTITION", "LEADER", "REPLICAS", "IN SYNC", "START", "END", "OFFSETS"]
-    rows = [_partition_cells(row) for row in partitions]
+    # Eligible leaders outside of the in-sync replicas are rare, and so is their column.
+    with_elr = any(row["elr"] for row in partitions)
+    headings = ["PARTITION", "LEADER", "REPLICAS", "IN SYNC"]
+    headings += ["ELIGIBLE"] if with_elr else []
+    headings += ["START", "END", "OFFSETS"]
+    rows = [_partition_cells(row, with_elr) for row in partitions]
     print_table(headings, rows, right=("PARTITION", "LEADER", "START", "END", "OFFSETS"))
     if topic["configs"]:
         typer.echo()
@@ -169,13 +153,14 @@ def _print_topic(topic: dict[str, Any]) -> None:
         print_table(["CONFIG", "VALUE", "SET BY"], cells)
 
 
-def _partition_cells(row: dict[str, Any]) -> list[object]:
+def _partition_cells(row: dict[str, Any], with_elr: bool) -> list[object]:
     start, end = row["start_offset"], row["end_offset"]
     return [
         row["partition"],
         "none" if row["leader"] is None else row["leader"],
         ",".join(map(str, row["replicas"])),
         ",".join(map(str, row["isr"])) or "none",
+        *([",".join(map(str, row["elr"] or ())) or "none"] if with_elr else []),
         "-" if start is None else start,
         "-" if end is None else end,
         "-" if start is None or end is None else end - start,

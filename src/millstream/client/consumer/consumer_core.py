@@ -17,21 +17,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
 from millstream.client.consumer.consumer_handle import (
     SLICE_S,
     committed,
+    end_of,
     offsets_at,
     open_handle,
-    partitions_of,
+    position,
 )
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
-from millstream.client.consumer.progress import only_of
+from millstream.client.consumer.subscriber import Subscriber
+from millstream.client.consumer.subscription import HIDES_INTERNAL, Subscription
 from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.serializer import deserialize_of
@@ -48,16 +51,16 @@ class ConsumerCore:
 
     def __init__(
         self,
-        servers: str | None,
+        servers: str | Sequence[str] | None,
         group: str | None,
-        topics: Sequence[str],
+        subscription: Subscription | None,
         settings: ConsumerSettings,
     ) -> None:
         if group is None and settings.delivery != "at_least_once":
             raise UsageError(f"delivery={settings.delivery!r} needs a group: pass group_id='...'.")
         self._settings = settings
         self._group = group
-        self._topics = topics
+        self._subscription = subscription
         #: The first argument of the application's callbacks; set before `start`.
         self.owner: Any = None
         self._lock = threading.RLock()
@@ -67,10 +70,16 @@ class ConsumerCore:
         self.is_closing = self.is_closed = False
         self._polled_at = time.monotonic()
         self._make = record_type(
-            deserialize_of(settings.key_deserializer), deserialize_of(settings.value_deserializer)
+            deserialize_of("key_deserializer", settings.key_deserializer),
+            deserialize_of("value_deserializer", settings.value_deserializer),
         )
-        self._positions = Positions(settings.delivery, only_of(topics))
-        self._handle = open_handle(settings.properties(servers, group))
+        only = None if subscription is None else subscription.only_topic
+        self._positions = Positions(settings.delivery, only)
+        self._sees_internal = subscription is not None and subscription.has_internal
+        hidden = {} if self._sees_internal else {"topic.blacklist": HIDES_INTERNAL}
+        self._errors = ConnectionErrors()
+        properties = hidden | settings.properties(servers, group)
+        self._handle = open_handle(with_errors(properties, self._errors))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         self._fetcher = Fetcher(
             self._handle,
@@ -78,22 +87,55 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
+        self._errors.on_rejected = self._fetcher.keep_error
+        self._errors.serve = self._serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
+        )
+        self._subscriber = Subscriber(
+            self._handle,
+            self.assignment,
+            self._fetcher,
+            self._errors,
+            offset=None if group is not None else _ENDS[settings.auto_offset_reset],
         )
         self._idle_poller: IdlePoller | None = None
 
     def start(self) -> None:
         """Join the group, or fetch the partitions of the topics. The latter waits."""
         with self._lock:
-            if self.is_closing:
-                return
-            if self._group is None:
-                found = partitions_of(self._handle, self._topics)
-                self.assignment.assign_all(found, _ENDS[self._settings.auto_offset_reset])
-            else:
-                self.assignment.subscribe(self._topics)
-                self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
+            if not self.is_closing and self._subscription is not None:
+                self._begin(self._subscription)
+
+    # Subscriptions
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription. Partitions that are in both stay assigned."""
+        with self._lock:
+            self.check_open()
+            self._subscriber.check()
+            if subscription.has_internal and not self._sees_internal:
+                raise UsageError(
+                    "Names that start with __ are internal topics: pass them to the constructor, "
+                    "Consumer(topics=[...])."
+                )
+            # Records of the last subscription may still be pending.
+            self._positions.mix_topics()
+            self._begin(subscription)
+            self._subscription = subscription
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions. Waits until they are revoked."""
+        with self._lock:
+            self.check_open()
+            self._subscriber.check()
+            self._subscription = None
+            self._subscriber.unsubscribe()
+
+    def _begin(self, subscription: Subscription) -> None:
+        self._subscriber.subscribe(subscription)
+        if self._group is not None and self._idle_poller is None:
+            self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
     # Reading records
 
@@ -171,10 +213,22 @@ class ConsumerCore:
 
     def _prepare(self) -> None:
         self.check_open()
+        if self._subscription is None:
+            raise UsageError(
+                "The consumer is not subscribed: pass topics=[...] or pattern='...', or call "
+                "subscribe()."
+            )
         self._fetcher.raise_pending_error()
         self._committer.prepare()
         self.assignment.unsuspend()
         self._fetcher.run_pending_seeks()
+
+    @property
+    def ended(self) -> frozenset[Partition]:
+        """The partitions that were read to their end. Never waits."""
+        if self._positions.has_pending:
+            return frozenset()
+        return frozenset(self._fetcher.ended & self.assignment.partitions)
 
     # Committing
 
@@ -217,10 +271,37 @@ class ConsumerCore:
             else:
                 target = _ENDS[offset] if isinstance(offset, str) else offset
                 targets = dict.fromkeys(chosen, target or 0)
+            self._fetcher.ended.difference_update(targets)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
                     self._positions.seek(partition, target)
             self._fetcher.run_pending_seeks()
+
+    def position(self, topic: str, number: int) -> int:
+        """Return the offset of the next record to be handed out of a partition."""
+        with self._lock:
+            self.check_open()
+            (partition,) = self.assignment.chosen(topic, number)
+            offset = self._positions.next_offset(partition)
+            if offset is None and self.assignment.is_starting(partition):
+                offset = self._start_of(partition)
+            if offset is None:
+                offset = position(self._handle, partition)
+            if offset == OFFSET_INVALID:
+                # librdkafka has handed out nothing since the partition was assigned or moved.
+                sought = self._positions.sought(partition)
+                offset = self.assignment.first_offset(partition) if sought is None else sought
+            if offset >= 0:
+                return offset
+            if offset == OFFSET_INVALID:
+                offset = _ENDS[self._settings.auto_offset_reset]
+            return end_of(self._handle, partition, is_start=offset == OFFSET_BEGINNING)
+
+    def _start_of(self, partition: Partition) -> int | None:
+        """Return the committed offset of a partition that is just being assigned, if any."""
+        if self._group is None or self.assignment.first_offset(partition) != OFFSET_INVALID:
+            return None
+        return committed(self._handle, [partition]).get(partition)
 
     def pause(self, topic: str, number: int | None) -> None:
         """Hand out no records of a topic or partition."""
@@ -276,6 +357,7 @@ class ConsumerCore:
                 callback(self.owner, partitions)
         finally:
             self._positions.revoke(partitions)
+            self._fetcher.ended.difference_update(partitions)
 
     def failed(self, error: BaseException) -> None:
         """Keep an error of a callback for the application's next call."""
@@ -329,6 +411,11 @@ class ConsumerCore:
                 self.is_closed = True
             if not is_failing:
                 self._fetcher.raise_pending_error()
+
+    def _serve(self) -> None:
+        """Let librdkafka run its callbacks."""
+        stray = self._handle.poll(0)
+        self._fetcher.accept([] if stray is None else [stray])
 
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at

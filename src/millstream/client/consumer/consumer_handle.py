@@ -22,10 +22,12 @@ RESPONSE_S_MAX: Final = 30.0
 #: longer wait the group takes the member for dead.
 _COMMITTED_S: Final = 5.0
 _COMMITTED_S_MAX: Final = 240.0
+#: Reports that a partition has no more records for now.
+_END: Final = KafkaError._PARTITION_EOF  # noqa: SLF001
 #: Errors that librdkafka reports as messages, and recovers from.
 _RECOVERABLE: Final = frozenset(
     {
-        KafkaError._PARTITION_EOF,  # noqa: SLF001
+        _END,
         KafkaError._MAX_POLL_EXCEEDED,  # noqa: SLF001
         KafkaError.UNKNOWN_TOPIC_OR_PART,
     }
@@ -49,8 +51,18 @@ def split_errors(messages: Sequence[Message]) -> tuple[list[Message], KafkaError
             continue
         if error.code() not in _RECOVERABLE:
             return good, error
-        _logger.warning("%s", error)
+        if error.code() != _END:
+            _logger.warning("%s", error)
     return good, None
+
+
+def ended_in(messages: Sequence[Message]) -> list[Partition]:
+    """Return the partitions whose end one of the messages reports."""
+    return [
+        Partition(message.topic() or "", message.partition() or 0)
+        for message in messages
+        if (error := message.error()) is not None and error.code() == _END
+    ]
 
 
 def seek(handle: RdKafkaConsumer, partition: Partition, offset: int) -> bool:
@@ -78,6 +90,27 @@ def partitions_of(handle: RdKafkaConsumer, topics: Sequence[str]) -> list[Partit
             raise from_kafka(known.error, what)
         found += [Partition(topic, number) for number in known.partitions]
     return found
+
+
+def topics_in(handle: RdKafkaConsumer) -> list[str]:
+    """Return the names of all topics."""
+    with translated("Asking for topics"):
+        return sorted(handle.list_topics(timeout=RESPONSE_S_MAX).topics)
+
+
+def position(handle: RdKafkaConsumer, partition: Partition) -> int:
+    """Return the offset after the last record that librdkafka handed out; negative if none was."""
+    (row,) = handle.position(rows_of([partition]))
+    return row.offset
+
+
+def end_of(handle: RdKafkaConsumer, partition: Partition, *, is_start: bool) -> int:
+    """Return the first offset of a partition, or the one after its last record."""
+    with translated(f"Asking for the offsets of {partition.topic}"):
+        first, last = handle.get_watermark_offsets(
+            TopicPartition(*partition), timeout=RESPONSE_S_MAX
+        )
+    return first if is_start else last
 
 
 def offsets_at(

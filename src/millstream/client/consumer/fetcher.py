@@ -14,9 +14,10 @@ from typing import Final
 from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import Message
 
-from millstream.client.consumer.consumer_handle import SLICE_S, seek, split_errors
+from millstream.client.consumer.consumer_handle import SLICE_S, ended_in, seek, split_errors
 from millstream.client.consumer.positions import Positions
 from millstream.client.error import BrokerError, TimedOut, from_kafka
+from millstream.client.record import Partition
 
 _logger = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ class Fetcher:
         self._is_rebalancing = is_rebalancing
         #: An error that the application's next call raises.
         self.pending_error: BaseException | None = None
+        #: Partitions whose end librdkafka has reached, if `enable.partition.eof` is set.
+        self.ended: set[Partition] = set()
 
     def fetch(self, count_max: int, timeout_s: float, is_over: Callable[[], bool]) -> None:
         """Fetch the records that are available, or wait for the first ones."""
@@ -65,6 +68,7 @@ class Fetcher:
     def accept(self, messages: list[Message]) -> None:
         """Add the messages of a call of librdkafka, and keep the first error among them."""
         if any(map(Message.error, messages)):
+            self.ended.update(ended_in(messages))
             messages, error = split_errors(messages)
             if error is not None:
                 self.keep_error(from_kafka(error, "Reading", BrokerError))
@@ -78,6 +82,8 @@ class Fetcher:
                 # librdkafka cannot be polled inside a callback: the next call does it.
                 return
             if seek(self._handle, *target):
+                # An end that was reported before is the end of the fetch before the seek.
+                self.ended.discard(target[0])
                 self._positions.seek_done(*target)
                 continue
             if time.monotonic() > deadline:

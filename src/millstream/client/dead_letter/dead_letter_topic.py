@@ -15,7 +15,14 @@ from confluent_kafka.admin import AdminClient
 from millstream.client.admin import Admin
 from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
-from millstream.client.error import TimedOut, from_kafka, translated
+from millstream.client.error import (
+    BrokerError,
+    MillstreamError,
+    TimedOut,
+    from_kafka,
+    is_missing,
+    translated,
+)
 from millstream.client.record import Partition, Record
 
 _logger = logging.getLogger(__name__)
@@ -49,7 +56,7 @@ class DeadLetterTopic:
         """Return which letters were replayed."""
         found = ReplayedLetters(self._topic_id())
         with self._admin() as admin:
-            exists = replay_topic(self.topic) in admin.topics()
+            exists = replay_topic(self.topic) in admin.list_topics()
         if exists:
             for record in self._records(replay_topic(self.topic), None):
                 found.read(record.raw_value or b"")
@@ -67,14 +74,11 @@ class DeadLetterTopic:
 
     def delete_before(self, ends: Mapping[int, int]) -> None:
         """Delete all letters before these offsets, by partition."""
-        rows = [Row(self.topic, partition, offset) for partition, offset in ends.items()]
-        if not rows:
-            return
-        # The client has to live until its responses arrive.
-        client = AdminClient(self.properties, logger=_logger)
-        with translated(f"Deleting letters of {self.topic!r}"):
-            for response in client.delete_records(rows, request_timeout=_RESPONSE_S_MAX).values():
-                response.result()
+        offsets = {Partition(self.topic, number): offset for number, offset in ends.items()}
+        with self._admin() as admin:
+            for outcome in admin.delete_records(offsets).values():
+                if isinstance(outcome, MillstreamError):
+                    raise outcome
 
     def _admin(self) -> Admin:
         return Admin(self.properties["bootstrap.servers"], config=self.properties)
@@ -87,9 +91,15 @@ class DeadLetterTopic:
 
     def _records(self, topic: str, start: LetterId | None) -> Iterator[Record]:
         """Yield committed records up to the current end, of all partitions or from `start` on."""
-        with self._admin() as admin:
-            starts = admin.offsets(topic, end=False)
-            found = admin.offsets(topic)
+        try:
+            with self._admin() as admin:
+                starts = admin.list_topic_offsets(topic, "earliest")
+                found = admin.list_topic_offsets(topic)
+        except BrokerError as error:
+            if is_missing(error.code):
+                # The worker creates the topic later.
+                return
+            raise
         if start is not None:
             starts = {each: start.offset for each in starts if each.partition == start.partition}
         rows = [Row(*each, first) for each, first in starts.items() if first < found[each]]

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from millstream.client.record import Header, Record
 from millstream.client.worker import header as names
+from millstream.model.error import UsageError
 
 SUFFIX: Final = names.dead_letter_topic("")
 
@@ -25,7 +26,7 @@ class LetterId(NamedTuple):
         """Return the id of this text, PARTITION:OFFSET."""
         partition, colon, offset = text.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is not a letter id: use PARTITION:OFFSET, for example 0:17")
+            raise UsageError(f"{text!r} is not a letter id: use PARTITION:OFFSET, for example 0:17")
         return cls(int(partition), int(offset))
 
 

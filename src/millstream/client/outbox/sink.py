@@ -76,8 +76,8 @@ def prepare(properties: Mapping[str, Any], shards: int) -> None:
             is_new = admin.create_topic(
                 PROGRESS_TOPIC, partitions=shards, config=topic_config, if_missing=True
             )
-            if not is_new and admin.topic(PROGRESS_TOPIC).partitions < shards:
-                admin.add_partitions(PROGRESS_TOPIC, shards)
+            if not is_new and len(admin.describe_topic(PROGRESS_TOPIC).partitions) < shards:
+                admin.create_partitions(PROGRESS_TOPIC, shards)
     except UsageError:
         raise
     except MillstreamError as error:

@@ -46,7 +46,7 @@ _TRANSACTION_S_MAX: Final = 20.0
 class SessionConfig:
     """What a worker gives to each of its sessions."""
 
-    servers: str | None
+    servers: str | Sequence[str] | None
     group: str
     topics: list[str]
     settings: WorkerSettings
@@ -249,7 +249,7 @@ class WorkerSession:
 
     def _open_consumer(self, config: SessionConfig) -> Consumer:
         options: dict[str, Any] = {
-            **self._settings.consumer,
+            **self._settings.consumer_options,
             "commit_interval": 0,
             "on_revoke": self._on_revoke,
             "on_lost": self._on_lost,

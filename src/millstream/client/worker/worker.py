@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Never, Self, TypeVar, Unpack
 
-from millstream.client.admin import Admin
-from millstream.client.consumer.consumer import topics_of
+from millstream.client.admin import Admin, ConfigResource
+from millstream.client.consumer.subscription import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
@@ -65,7 +65,7 @@ class Worker:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         topics: Sequence[str],
         group_id: str = "",
@@ -139,12 +139,11 @@ class Worker:
         """Return how many such workers the group needs to catch up in `catch_up` seconds."""
         if unknown:
             reject_unknown(unknown)
-        admin = Admin(self._servers, config=self._settings.consumer.get("config"))
-        with admin:
+        with Admin(self._servers, **self._settings.admin_options) as admin:
             ends: dict[Partition, int] = {}
             for topic in self._topics:
-                ends |= admin.offsets(topic)
-            lag = lag_of(ends, admin.group_offsets(self._group))
+                ends |= admin.list_topic_offsets(topic)
+            lag = lag_of(ends, admin.list_group_offsets(self._group))
         seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         rate = self.counts.done / seconds if seconds > 0 else 0.0
         return hint_of(lag, rate, catch_up, len(ends))
@@ -230,23 +229,29 @@ class Worker:
 
     def _create_topics(self) -> None:
         """Create the worker's own topics where they are missing."""
-        with Admin(self._servers, config=self._settings.consumer.get("config")) as admin:
-            existing = set(admin.topics())
+        with Admin(self._servers, **self._settings.admin_options) as admin:
+            existing = set(admin.list_topics())
             for name, topic in self._settings.created_topics(self._topics).items():
                 config = self._settings.topic_config(name)
                 if name not in existing:
                     self._create_topic(admin, name, topic, config)
                 elif name == scheduled_topic(topic) and not config.items() <= (
-                    admin.topic_config(name).items()
+                    _topic_config(admin, name).items()
                 ):
                     # A producer created the topic by sending to it.
-                    admin.alter_topic(name, config)
+                    admin.alter_config(ConfigResource.topic(name), config)
 
     def _create_topic(self, admin: Admin, name: str, topic: str, config: dict[str, str]) -> None:
         """Create `name` for `topic`, with as many partitions. A parked topic has its own number."""
         is_parked = name == parked_topic(topic)
-        partitions = len(PARKED_S) if is_parked else admin.topic(topic).partitions
+        partitions = len(PARKED_S) if is_parked else len(admin.describe_topic(topic).partitions)
         # Leave room for the headers that the worker adds to the largest message.
-        size = int(admin.topic_config(topic)["max.message.bytes"]) + HEADERS_BYTES_MAX
+        size = int(_topic_config(admin, topic)["max.message.bytes"] or 0)
+        size += HEADERS_BYTES_MAX
         config |= {"max.message.bytes": str(size)}
         admin.create_topic(name, partitions=partitions, config=config, if_missing=True)
+
+
+def _topic_config(admin: Admin, topic: str) -> dict[str, str | None]:
+    entries = admin.describe_config(ConfigResource.topic(topic))
+    return {name: entry.value for name, entry in entries.items()}

@@ -1,0 +1,77 @@
+"""What needs three brokers: moving replicas, and eligible leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from harness.broker_process import wait_until
+from harness.brokers import COUNT_NAMES, REPLICATED, Brokers, started
+from millstream.client import Admin, BrokerError, ConfigResource, ConfigSource, Partition, Producer
+
+#: Named like the other tests on three brokers.
+pytestmark = pytest.mark.xdist_group(f"admin on {COUNT_NAMES[3]}")
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with started(tmp_path_factory.mktemp("admin"), 3, REPLICATED) as brokers:
+        yield brokers
+
+
+@pytest.fixture
+def admin(brokers: Brokers) -> Iterator[Admin]:
+    with Admin(brokers.bootstrap) as admin:
+        yield admin
+
+
+def test_the_cluster_and_its_partitions(admin: Admin, brokers: Brokers) -> None:
+    assert [each.node_id for each in admin.describe_cluster().brokers] == brokers.node_ids
+    admin.create_topic("described", partitions=2)
+    wait_until(
+        lambda: all(len(each.isr) == 3 for each in admin.describe_topic("described").partitions),
+        "replicas in sync",
+    )
+    for each in admin.describe_topic("described").partitions:
+        assert sorted(each.replicas) == brokers.node_ids
+        assert each.leader in each.replicas
+        assert each.elr == ()
+    without = admin.describe_topics(["described"], elr=False)["described"]
+    assert not isinstance(without, BrokerError)
+
+
+def test_settings_of_all_brokers(admin: Admin) -> None:
+    resource, name = ConfigResource.broker(), "log.cleaner.threads"
+    admin.alter_config(resource, {name: "3"})
+    found = admin.describe_config(resource)[name]
+    assert (found.value, found.source) == ("3", ConfigSource.ALL_BROKERS)
+    admin.alter_config(resource, {name: None})
+    assert name not in admin.describe_config(resource)
+    with pytest.raises(BrokerError, match="all brokers"):
+        admin.alter_config(resource, {"no.such.setting": "1"})
+
+
+def test_partitions_move_to_other_brokers(admin: Admin, brokers: Brokers) -> None:
+    one, two, three = brokers.node_ids
+    admin.create_topic("moved", partitions=2, replication_factor=1)
+    with Producer(brokers.bootstrap) as producer:
+        for number in range(100):
+            producer.send("moved", str(number), partition=number % 2)
+    zero = Partition("moved", 0)
+    assert admin.alter_partition_reassignments({zero: [two, three]}) == {zero: None}
+
+    def is_moved() -> bool:
+        return admin.describe_topic("moved").partitions[0].replicas == (two, three)
+
+    wait_until(is_moved, "the move")
+    wait_until(lambda: not admin.list_partition_reassignments(["moved"]), "no reassignment")
+    assert admin.list_topic_offsets("moved")[zero] == 50
+    unknown = Partition("moved", 9)
+    outcomes = admin.alter_partition_reassignments({unknown: [one], zero: None})
+    error = outcomes[unknown]
+    assert isinstance(error, BrokerError)
+    assert error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    idle = outcomes[zero]
+    assert isinstance(idle, BrokerError)
+    assert idle.name == "NO_REASSIGNMENT_IN_PROGRESS"
