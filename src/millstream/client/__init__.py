@@ -6,76 +6,6 @@ deduplication. It leaves the protocol to librdkafka.
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from millstream.client.admin import (
-    Admin,
-    AsyncAdmin,
-    BrokerNode,
-    ClusterDescription,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    GroupDescription,
-    GroupListing,
-    GroupMember,
-    GroupState,
-    GroupType,
-    IncompleteListing,
-    NewTopic,
-    OffsetChange,
-    PartitionDescription,
-    Reassignment,
-    TopicDescription,
-)
-from millstream.client.consumer.async_consumer import AsyncConsumer
-from millstream.client.consumer.consumer import Consumer
-from millstream.client.error import (
-    BrokerError,
-    BufferFull,
-    ClosedError,
-    CommitFailed,
-    DeliveryError,
-    MillstreamError,
-    OutcomeUnknown,
-    ProducerFenced,
-    RegistryError,
-    RegistryUnavailable,
-    SchemaNotFound,
-    SchemaRejected,
-    SerializationError,
-    TimedOut,
-    TransactionAborted,
-    UsageError,
-)
-from millstream.client.producer.async_producer import AsyncProducer
-from millstream.client.producer.async_transaction import AsyncTransaction
-from millstream.client.producer.delivery import AsyncDelivery, Delivery
-from millstream.client.producer.producer import Producer
-from millstream.client.producer.transaction import Transaction
-from millstream.client.record import (
-    OffsetAndMetadata,
-    Partition,
-    Record,
-    RecordMetadata,
-    Records,
-)
-from millstream.client.schema_registry.registry import SchemaRegistry
-from millstream.client.schema_registry.registry_format import (
-    RegistryAvroSerde,
-    RegistryJsonSerde,
-    RegistryProtobufSerde,
-)
-from millstream.client.serde_context import RecordContext
-from millstream.client.serializer import (
-    AvroSerializer,
-    JsonSerializer,
-    MsgspecSerializer,
-    ProtobufSerializer,
-    Serializer,
-)
-from millstream.client.tracing.consumer_tracing import process_span
-from millstream.client.worker import Breaker, Job, Worker
-=======
 import importlib
 from typing import TYPE_CHECKING, Any
 
@@ -111,6 +41,10 @@ if TYPE_CHECKING:
         MillstreamError,
         OutcomeUnknown,
         ProducerFenced,
+        RegistryError,
+        RegistryUnavailable,
+        SchemaNotFound,
+        SchemaRejected,
         SerializationError,
         TimedOut,
         TransactionAborted,
@@ -128,6 +62,13 @@ if TYPE_CHECKING:
         RecordMetadata,
         Records,
     )
+    from millstream.client.schema_registry.registry import SchemaRegistry
+    from millstream.client.schema_registry.registry_format import (
+        RegistryAvroSerde,
+        RegistryJsonSerde,
+        RegistryProtobufSerde,
+    )
+    from millstream.client.serde_context import RecordContext
     from millstream.client.serializer import (
         AvroSerializer,
         JsonSerializer,
@@ -135,8 +76,8 @@ if TYPE_CHECKING:
         ProtobufSerializer,
         Serializer,
     )
+    from millstream.client.tracing.consumer_tracing import process_span
     from millstream.client.worker import Breaker, Job, Worker
->>>>>>> admin
 
 __all__ = [
     "Admin",
