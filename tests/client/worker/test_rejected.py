@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -147,6 +148,52 @@ def test_a_deleted_dead_letter_topic_is_created_again(
             return any(letter.value == b"2" for letter in letters(strict, topic))
 
         wait_until(has_letter, "the second letter", SECONDS_MAX)
+
+
+@MODES
+def test_a_rejected_dead_letter_holds_nothing_up(
+    bootstrap: str, topic: str, name: Name, transactional: bool
+) -> None:
+    """Other messages are committed. The letter is sent once its topic accepts it."""
+    output, group = name("output"), name("group")
+    with Admin(bootstrap) as admin:
+        admin.create_topic(output, partitions=1)
+        limit = {"max.message.bytes": "2000", "retention.ms": "-1"}
+        admin.create_topic(f"{topic}.dlq", partitions=1, config=limit)
+
+    def handle(job: Job) -> None:
+        if len(job.value) > 1000:
+            job.reject("large")
+        else:
+            job.send(output, job.value)
+
+    worker = Worker(
+        bootstrap,
+        topics=[topic],
+        group_id=group,
+        handler=handle,
+        transactional=transactional,
+        commit_interval=0.05,
+    )
+    large = random.Random(1).randbytes(5000)
+    with worker, Producer(bootstrap) as producer:
+        for value in (b"before", large, b"after"):
+            producer.send(topic, value)
+        wait_until(lambda: worker.counts.dead == 1, "the letter", SECONDS_MAX)
+        for number in range(50):
+            producer.send(topic, str(number))
+        wait_until(lambda: len(letters_of(bootstrap, output)) == 52, "the others", SECONDS_MAX)
+        # The offset stays at the message, whose letter is not in its topic.
+        wait_until(lambda: worker.held == 1, "the commit", SECONDS_MAX)
+        with Admin(bootstrap) as admin:
+            assert sum(admin.group_offsets(group).values()) == 1
+            admin.alter_topic(f"{topic}.dlq", {"max.message.bytes": "100000"})
+        wait_until(lambda: worker.held == 0, "the letter", SECONDS_MAX)
+    assert [letter.value for letter in letters(bootstrap, topic)] == [large]
+    copies = [each.value for each in letters_of(bootstrap, output)]
+    assert sorted(copies) == sorted([b"before", b"after", *(b"%d" % each for each in range(50))])
+    with Admin(bootstrap) as admin:
+        assert sum(admin.group_offsets(group).values()) == 53
 
 
 def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name: Name) -> None:

@@ -120,6 +120,7 @@ def run(target: str, number: int, descriptor: int) -> int:
     try:
         worker = load_worker(target)
         worker.check()
+        worker.number_process(number)
     except CommandError as failure:
         say_error(str(failure))
         return int(failure.code)

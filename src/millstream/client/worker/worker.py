@@ -158,6 +158,14 @@ class Worker:
 
         return add
 
+    def number_process(self, number: int) -> None:
+        """Make names that only one process may have differ: `name` and `group_instance_id`.
+
+        `millstream worker run` calls this in each of its processes. Without it, the processes of a
+        transactional worker with a name would fence each other.
+        """
+        self._settings = self._settings.numbered(number)
+
     def observe(self, callback: Callable[[str, float], object]) -> None:
         """Call `callback(topic, seconds)` after each handler call, for metrics."""
         self._routes.observer = callback

@@ -77,3 +77,11 @@ def test_hints() -> None:
     assert hint_of(60_000, 10.0, 60.0, 12).workers == 12
     ends = {Partition("t", 0): 10, Partition("t", 1): 5}
     assert lag_of(ends, {Partition("t", 0): 4, Partition("u", 0): 4}) == 11
+
+
+def test_names_of_several_processes_differ() -> None:
+    settings = WorkerSettings(name="a", consumer={"group_instance_id": "b", "session_timeout": 9.0})
+    numbered = settings.numbered(2)
+    assert numbered.name == "a-2"
+    assert numbered.consumer == {"group_instance_id": "b-2", "session_timeout": 9.0}
+    assert WorkerSettings().numbered(2) == WorkerSettings()

@@ -12,7 +12,7 @@ import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from millstream.client.connection import ConnectionOptions, ConnectionSettings, one_of
 from millstream.client.error import SerializationError, UsageError
@@ -155,6 +155,14 @@ class WorkerSettings(ConnectionSettings):
         _reject_options("producer", self.producer, _PRODUCER_OWN)
         ConsumerSettings.of(self.consumer)
         ProducerSettings.of(self.producer)
+
+    def numbered(self, number: int) -> Self:
+        """Return the settings of one of several processes: its names end with its number."""
+        name = None if self.name is None else f"{self.name}-{number}"
+        consumer = dict(self.consumer)
+        if consumer.get("group_instance_id") is not None:
+            consumer["group_instance_id"] = f"{consumer['group_instance_id']}-{number}"
+        return dataclasses.replace(self, name=name, consumer=consumer)
 
     @property
     def encoders(self) -> Encoders:

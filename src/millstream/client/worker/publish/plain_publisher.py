@@ -16,8 +16,8 @@ from millstream.client.producer.delivery import Delivery
 from millstream.client.record import OffsetAndMetadata, Partition
 from millstream.client.worker.message.work_item import WorkItem
 from millstream.client.worker.publish.publisher import (
-    DEAD_LETTER_RETRY_S,
     PublisherClients,
+    RejectedLetters,
     is_final,
     may_be_of_other_record,
     require_final,
@@ -37,8 +37,7 @@ class PlainPublisher:
         self._sent: list[tuple[WorkItem, list[Delivery]]] = []
         #: Rejected, possibly because of another record in their batch.
         self._suspects: deque[WorkItem] = deque()
-        #: Items whose dead letter was rejected, with the time to send it again.
-        self._rejected: list[tuple[float, WorkItem]] = []
+        self._rejected = RejectedLetters()
         self._offsets: dict[Partition, OffsetAndMetadata] = {}
         self._committed_at = time.monotonic()
         self._lock = threading.RLock()
@@ -73,10 +72,7 @@ class PlainPublisher:
                 self._offsets.pop(partition, None)
 
     def _send_pending(self) -> None:
-        now = time.monotonic()
-        due = [item for when, item in self._rejected if when <= now]
-        self._rejected = [each for each in self._rejected if each[0] > now]
-        self._send(due)
+        self._send(self._rejected.take_due())
         if not self._suspects:
             self._send(self._queue.take_unsent())
 
@@ -147,7 +143,7 @@ class PlainPublisher:
         if self._clients.reject(item, error):
             self._send([item])
         else:
-            self._rejected.append((time.monotonic() + DEAD_LETTER_RETRY_S, item))
+            self._rejected.add(item)
 
     def _commit(self, also: Iterable[Partition] = ()) -> bool:
         self._committed_at = time.monotonic()

@@ -5,12 +5,14 @@ they share.
 
 A message whose output brokers reject for good becomes a dead letter. Brokers reject whole batches,
 so the output is first sent once more with nothing else in its batch. A dead letter that is rejected
-itself is sent again after a pause: there is no other topic for it.
+itself is sent again after a pause: there is no other topic for it. Its message stays unfinished;
+all other messages continue.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeAlias
 
@@ -34,8 +36,9 @@ from millstream.client.worker.queue.job_queue import JobQueue
 
 _logger = logging.getLogger(__name__)
 
-#: The pause before a rejected dead letter is sent again.
-DEAD_LETTER_RETRY_S: Final = 2.0
+#: The pause before a rejected dead letter is sent again. It doubles with each rejection.
+_RETRY_S: Final = 2.0
+_RETRY_S_MAX: Final = 300.0
 
 #: The result of sending a record: a delivery, or the error with which librdkafka rejected it.
 SendResult: TypeAlias = Delivery | MillstreamError
@@ -95,6 +98,31 @@ class PublisherClients:
             except MillstreamError as failure:
                 _logger.warning("The worker's topics were not created: %s", failure)
         return False
+
+
+class RejectedLetters:
+    """Messages whose dead letter was rejected, each with the time to send it again."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[float, WorkItem]] = []
+        self._counts: dict[WorkItem, int] = {}
+
+    def add(self, item: WorkItem) -> None:
+        """Plan the next attempt to send the letter."""
+        count = self._counts[item] = self._counts.get(item, 0) + 1
+        pause_s = min(_RETRY_S_MAX, _RETRY_S * 2.0 ** min(count - 1, 30))
+        self._due.append((time.monotonic() + pause_s, item))
+
+    def take_due(self) -> list[WorkItem]:
+        """Return the messages whose letter is to be sent now."""
+        if not self._due:
+            return []
+        now = time.monotonic()
+        due = [item for when, item in self._due if when <= now and not item.is_dropped]
+        self._due = [each for each in self._due if each[0] > now and not each[1].is_dropped]
+        waiting = {item for _, item in self._due}.union(due)
+        self._counts = {item: count for item, count in self._counts.items() if item in waiting}
+        return due
 
 
 def failure_of(result: SendResult) -> MillstreamError | None:

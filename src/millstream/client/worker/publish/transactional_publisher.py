@@ -1,7 +1,8 @@
 """Publishes in transactions: finished messages, their output and their offsets commit together.
 
 A batch whose transaction was aborted is retried as it is, without the partitions that were revoked
-and with dead letters instead of rejected output.
+and with dead letters instead of rejected output. A message whose dead letter is rejected leaves the
+batch and is unfinished again: the others do not wait for it.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from millstream.client.producer.transaction import TIMEOUT_S, State
 from millstream.client.record import Partition
 from millstream.client.worker.message.work_item import WorkItem
 from millstream.client.worker.publish.publisher import (
-    DEAD_LETTER_RETRY_S,
     PublisherClients,
+    RejectedLetters,
     SendResult,
     failure_of,
     is_final,
@@ -27,6 +28,7 @@ from millstream.client.worker.publish.publisher import (
     require_final,
 )
 from millstream.client.worker.queue.job_queue import PartitionCommit
+from millstream.client.worker.queue.offset_metadata import OffsetMetadata
 
 _logger = logging.getLogger(__name__)
 
@@ -53,13 +55,11 @@ class TransactionalPublisher:
         #: Rejected, possibly because of another record in their batch.
         self._suspects: dict[WorkItem, None] = {}
         self._committed_at = time.monotonic()
-        #: Set after a dead letter was rejected.
-        self._paused_until = 0.0
+        self._rejected = RejectedLetters()
         self._lock = threading.RLock()
 
     def step(self) -> None:
-        now = time.monotonic()
-        if now - self._committed_at >= self._interval_s and now >= self._paused_until:
+        if time.monotonic() - self._committed_at >= self._interval_s:
             self.flush()
 
     def flush(self, also: Iterable[Partition] = ()) -> bool:
@@ -70,8 +70,8 @@ class TransactionalPublisher:
                 if self._driver.state is State.UNKNOWN:
                     self._driver.commit(TIMEOUT_S)
                     self._batch.clear()
-                for partition, commit in self._queue.take_commits(also).items():
-                    self._batch.setdefault(partition, []).append(commit)
+                self._queue.finish_kept(self._rejected.take_due())
+                self._take_commits(also)
                 while self._batch and not self._transact(metadata):
                     pass
             except TransactionAborted as error:
@@ -87,6 +87,10 @@ class TransactionalPublisher:
         with self._lock:
             for partition in partitions:
                 self._batch.pop(partition, None)
+
+    def _take_commits(self, also: Iterable[Partition] = ()) -> None:
+        for partition, commit in self._queue.take_commits(also).items():
+            self._batch.setdefault(partition, []).append(commit)
 
     def _transact(self, metadata: Any) -> bool:
         """Run one transaction. False if it was aborted and has other output to send now."""
@@ -161,8 +165,33 @@ class TransactionalPublisher:
             if is_of_batch and item not in self._suspects:
                 self._suspects[item] = None
                 has_changed = True
-            elif self._clients.reject(item, error):
-                has_changed = True
             else:
-                self._paused_until = time.monotonic() + DEAD_LETTER_RETRY_S
+                has_changed = True
+                if not self._clients.reject(item, error):
+                    self._withhold(item)
         return has_changed
+
+    def _withhold(self, item: WorkItem) -> None:
+        """Leave a message whose dead letter is rejected out of the transaction, and its offset too.
+
+        The metadata of the offset then names the message as unfinished.
+        """
+        commits = self._batch[item.partition]
+        self._suspects.pop(item, None)
+        self._remove([item], commits)
+        self._rejected.add(item)
+        self._take_commits({item.partition})
+        offset = commits[-1].offset
+        end = max(int(offset), OffsetMetadata.of(offset).end)
+        # The metadata has no room for these any more: they wait for a later transaction.
+        beyond = [each for commit in commits for each in commit.items if each.offset >= end]
+        self._remove(beyond, commits)
+        self._queue.finish_kept(beyond)
+
+    def _remove(self, items: list[WorkItem], commits: list[PartitionCommit]) -> None:
+        """Take items out of the batch, and make them unfinished."""
+        for item in items:
+            for commit in commits:
+                if item in commit.items:
+                    commit.items.remove(item)
+            self._queue.withhold(item)

@@ -225,6 +225,14 @@ class InFlight:
         else:
             window.bytes -= item.size
 
+    def withhold(self, item: WorkItem) -> None:
+        """Take back that an item is finished: its output was not sent. `finish` it again later."""
+        window = self._partitions.get(item.partition)
+        if item.is_dropped or window is None:
+            return
+        item.size -= sum(output.size for output in item.outputs)
+        window.restore(item)
+
     def take_progress(self, also: Iterable[Partition] = ()) -> dict[Partition, PartitionProgress]:
         """Return the progress of partitions that changed since the last call, and of `also`."""
         chosen = dict.fromkeys(also)

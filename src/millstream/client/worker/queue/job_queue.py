@@ -159,6 +159,19 @@ class JobQueue:
             for item in items:
                 self._outcomes.finish(item, keep=False)
 
+    def withhold(self, item: WorkItem) -> None:
+        """Make a message unfinished again whose dead letter was rejected. `finish_kept` follows."""
+        with self._lock:
+            # The crash tracker has counted it as finished.
+            item.is_tracked = False
+            self._in_flight.withhold(item)
+
+    def finish_kept(self, items: Iterable[WorkItem]) -> None:
+        """Finish items whose output is sent with the commit of their offset."""
+        with self._lock:
+            for item in items:
+                self._outcomes.finish(item, keep=True)
+
     def reject(self, item: WorkItem, error: MillstreamError) -> None:
         """Replace output that brokers reject by the message's dead letter."""
         with self._lock:

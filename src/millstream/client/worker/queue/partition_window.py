@@ -56,6 +56,13 @@ class PartitionWindow:
         self.end = offset + 1
         self.has_changed = True
 
+    def restore(self, item: WorkItem) -> None:
+        """Make an item unfinished that `take_progress` has returned."""
+        self.unfinished[item.offset] = item
+        self.unfinished = dict(sorted(self.unfinished.items()))
+        self.bytes += item.size
+        self.has_changed = True
+
     def was_finished(self, offset: int) -> bool:
         """Whether the previous worker finished the message at `offset`."""
         return offset < self._inherited_end and offset not in self._inherited
