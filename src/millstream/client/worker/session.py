@@ -44,6 +44,9 @@ _TRACKED_POLL_S: Final = 0.002
 #: The assumed size of a message before any message was read.
 _MESSAGE_BYTES_GUESS: Final = 64 * 1024
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
+#: After all brokers were down, librdkafka bootstraps anew, and a consumer can then wait forever for
+#: its group's coordinator. Without that it connects to the brokers that it knows.
+_CONSUMER_CONFIG: Final = {"metadata.recovery.strategy": "none"}
 #: Transactions are short: one that a killed worker left open blocks readers until it times out.
 #: Records expire well before, while the transaction can still be aborted.
 _TRANSACTION_S_MAX: Final = 20.0
@@ -284,6 +287,7 @@ class WorkerSession:
     def _open_consumer(self, config: SessionConfig) -> Consumer:
         options: dict[str, Any] = {
             **self._settings.consumer,
+            "config": _CONSUMER_CONFIG | dict(self._settings.consumer.get("config", {})),
             "commit_interval": 0,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
