@@ -52,7 +52,7 @@ def check(servers: str, topic: str, rows: int) -> None:
     found: list[bytes] = []
     with Consumer(servers, topics=[topic]) as consumer:
         while records := consumer.poll(10_000, timeout=5):
-            found += [record.value for record in records]
+            found += [record.value or b"" for record in records]
     assert len(found) == len(set(found)) == rows, f"{len(found)} records from {rows} rows"
 
 

@@ -54,7 +54,7 @@ def test_translated_raises_with_the_cause() -> None:
 def test_wrong_settings_are_a_usage_error() -> None:
     error = settings_error(KafkaException(KafkaError(KafkaError._INVALID_ARG, "no")), "producer")
     assert isinstance(error, UsageError)
-    assert str(error) == "The producer's settings are wrong: no."
+    assert str(error).startswith("The producer's settings are wrong: no. Change the option or ")
 
 
 def test_codes_are_classified() -> None:

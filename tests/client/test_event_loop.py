@@ -155,6 +155,9 @@ CONSUMER_CALLS: dict[str, Callable[[AsyncConsumer, str], Coroutine[Any, Any, Any
     "pause": lambda consumer, topic: consumer.pause(topic),
     "resume": lambda consumer, topic: consumer.resume(topic),
     "committed": lambda consumer, _: consumer.committed(),
+    "position": lambda consumer, _: consumer.position(*sorted(consumer.assignment)[0]),
+    "subscribe": lambda consumer, topic: consumer.subscribe([topic]),
+    "unsubscribe": lambda consumer, _: consumer.unsubscribe(),
     "close": lambda consumer, _: consumer.close(),
 }
 
@@ -238,6 +241,7 @@ def test_state_is_readable_while_a_call_waits(
 PRODUCER_CALLS: dict[str, Callable[[AsyncProducer, str], Coroutine[Any, Any, Any]]] = {
     "send by a partitioner": lambda producer, topic: producer.send(topic, "v", key="k"),
     "send_and_wait": lambda producer, topic: producer.send_and_wait(topic, "v", key="k"),
+    "refresh": lambda producer, topic: producer.refresh(topic),
     "close": lambda producer, _: producer.close(),
     "leave the block": lambda producer, _: producer.__aexit__(None, None, None),
 }
@@ -331,9 +335,9 @@ def test_every_method_has_a_test() -> None:
 
     assert methods(AsyncConsumer) == {
         *("assignment", "close", "commit", "committed", "group_metadata", "offsets", "pause"),
-        *("poll", "resume", "seek"),
+        *("poll", "position", "resume", "seek", "subscribe", "unsubscribe"),
     }
     assert methods(AsyncProducer) == {
-        *("close", "flush", "send", "send_and_wait", "transaction", "transactions"),
+        *("close", "flush", "refresh", "send", "send_and_wait", "transaction", "transactions"),
     }
     assert methods(AsyncTransaction) == {"abort", "commit", "send_offsets", "state"}

@@ -10,7 +10,7 @@ import pkgutil
 import pytest
 
 import millstream.client
-from millstream.client.setting import SERVERS_VARIABLE
+from millstream.model.bootstrap import SERVERS_VARIABLE
 
 #: Without the worker, whose example needs its topics: `worker/test_worker.py` runs it.
 MODULES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,13 @@ def test_old_keywords_are_rejected_with_the_new_name(old: str, new: str, tmp_pat
     for owner in owners:
         with pytest.raises(UsageError, match=f"no option '{old}': .* it is called '{new}'"):
             owner(**{old: 1})
+
+
+def test_the_migration_page_has_the_same_names() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "migrating-to-1.0.md"
+    keywords = page.read_text(encoding="utf-8").partition("## Keywords")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", keywords, re.MULTILINE)
+    assert listed == [*RENAMED.items(), *RENAMED_FOR_CONSUMERS.items()]
 
 
 def test_stored_offsets_name_the_new_keyword() -> None:

@@ -326,7 +326,7 @@ def _selection(
         error=error,
         key=None if key is None else key.encode(),
         topic=topic,
-        group=group,
+        group_id=group,
         since_ms=None if since is None else parse_moment_option(since, "--since"),
         until_ms=None if until is None else parse_moment_option(until, "--until"),
         ids=frozenset(map(_letter_id, letters)) if letters else None,
@@ -346,7 +346,9 @@ def _dead_letters(topic: str, servers: str, properties: list[str] | None) -> Dea
     """Return the dead-letter topic of `topic`. Raises CommandError if it does not exist."""
     from millstream.client.dead_letter import DeadLetterTopic
 
-    dead_letters = DeadLetterTopic(client_properties(servers, properties, "millstream-cli"), topic)
+    dead_letters = DeadLetterTopic(
+        topic, config=client_properties(servers, properties, "millstream-cli")
+    )
     connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
     admin = connection.admin()
     if dead_letters.topic not in connection.metadata(admin).topics:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Never, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self, Unpack
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import (
@@ -20,6 +20,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from millstream.client.connection import ConnectionOptions, ConnectionSettings
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.error import (
     BrokerError,
     ClosedError,
@@ -28,13 +30,15 @@ from millstream.client.error import (
     settings_error,
     translated,
 )
-from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition
-from millstream.client.setting import servers_of
 
 _logger = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 30.0
+
+
+class _AdminSettings(ConnectionSettings):
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "timeout")
 
 
 class Topic(NamedTuple):
@@ -60,19 +64,23 @@ class Admin:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         timeout: float = TIMEOUT_S,
-        config: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        **options: Unpack[ConnectionOptions],
     ) -> None:
-        reject_unknown(unknown, ("bootstrap_servers", "timeout", "config"))
         self._timeout_s = timeout
-        properties = {"bootstrap.servers": servers_of(bootstrap_servers), **(config or {})}
+        settings = _AdminSettings.of(options)
+        properties = settings.connection_properties(bootstrap_servers) | dict(settings.config)
+        self._errors = ConnectionErrors()
         try:
-            self._client: AdminClient | None = AdminClient(properties, logger=_logger)
+            self._client: AdminClient | None = AdminClient(
+                with_errors(properties, self._errors), logger=_logger
+            )
         except KafkaException as error:
             raise settings_error(error, "admin client") from error
+        client = self._client
+        self._errors.serve = lambda: client.poll(0)
 
     # Topics
 
@@ -203,11 +211,11 @@ class Admin:
 
     def _metadata(self, topic: str | None) -> Any:
         client = self._open()
-        with translated("Asking for topics"):
+        with self._errors.explaining(), translated("Asking for topics"):
             if topic is None:
                 return client.list_topics(timeout=self._timeout_s)
             return client.list_topics(topic, timeout=self._timeout_s)
 
     def _wait(self, response: Future[Any], what: str) -> Any:
-        with translated(what):
+        with self._errors.explaining(), translated(what):
             return response.result(self._timeout_s * 2)

@@ -25,11 +25,9 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
 
+from millstream.client.next_step import next_step
 from millstream.model.error import MillstreamError as MillstreamError
-
-
-class UsageError(MillstreamError, ValueError):
-    """The call cannot work with these arguments. The message says what to change."""
+from millstream.model.error import UsageError as UsageError
 
 
 class ClosedError(UsageError):
@@ -204,7 +202,8 @@ def from_kafka(
     """Return the exception for librdkafka's error. `what` names the operation that failed."""
     if isinstance(error, KafkaException):
         error = error_of(error)
-    sentence = f"{what}: {reason_of(error)}."
+    step = next_step(error.code())
+    sentence = f"{what}: {reason_of(error)}." + (f" {step}" if step else "")
     if is_fenced(error):
         return ProducerFenced(sentence, error.name(), error.code())
     if is_timeout(error) and kind is BrokerError:
@@ -223,4 +222,8 @@ def translated(what: str, kind: type[BrokerError] = BrokerError) -> Iterator[Non
 
 def settings_error(error: KafkaException, client: str) -> UsageError:
     """Return the exception for properties that librdkafka rejects. `client` names their owner."""
-    return UsageError(f"The {client}'s settings are wrong: {error_of(error).str()}.")
+    reason = error_of(error).str().rstrip(".")
+    return UsageError(
+        f"The {client}'s settings are wrong: {reason}. Change the option or the entry of "
+        "config=... that it names."
+    )

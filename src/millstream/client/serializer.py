@@ -1,17 +1,18 @@
-"""Keys and values as bytes and back: JSON, msgspec, Avro, Protobuf, or anything with `serialize`
-and `deserialize`.
+"""Keys and values as bytes and back: JSON, msgspec, Avro, Protobuf, or any function.
 
-Producers and consumers use the same serializers. None stays None: in a compacted topic it deletes
-the key. A serializer imports the packages of its format when it is created.
+A serializer has `serialize`, a deserializer `deserialize`, and a serde both, so that producers and
+consumers can use the same object. A plain function works as well. None stays None: in a compacted
+topic it deletes the key. A serde imports the packages of its format when it is created.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, overload
 
 import msgspec
 
@@ -20,14 +21,51 @@ from millstream.client.error import SerializationError, UsageError
 _EXTRAS: Final = {"fastavro": "avro", "google.protobuf": "protobuf"}
 
 
-class Serializer(Protocol):
-    """Encodes and decodes values of one kind."""
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
 
-    def serialize(self, value: Any, /) -> bytes:
+    Kind = TypeVar("Kind", default=Any)
+    Kind_contra = TypeVar("Kind_contra", contravariant=True, default=Any)
+    Kind_co = TypeVar("Kind_co", covariant=True, default=Any)
+    #: What a producer without serializers sends, and what a consumer without deserializers reads.
+    KeySent = TypeVar("KeySent", default=bytes | str | None)
+    ValueSent = TypeVar("ValueSent", default=bytes | str | None)
+    KeyRead = TypeVar("KeyRead", default=bytes | None)
+    ValueRead = TypeVar("ValueRead", default=bytes | None)
+else:
+    # Before Python 3.13 a type variable has no default, and at run time none is needed.
+    from typing import TypeVar
+
+    Kind = TypeVar("Kind")
+    Kind_contra = TypeVar("Kind_contra", contravariant=True)
+    Kind_co = TypeVar("Kind_co", covariant=True)
+    KeySent, ValueSent = TypeVar("KeySent"), TypeVar("ValueSent")
+    KeyRead, ValueRead = TypeVar("KeyRead"), TypeVar("ValueRead")
+
+
+class Serializer(Protocol[Kind_contra]):
+    """Encodes values of one kind."""
+
+    def serialize(self, value: Kind_contra, /) -> bytes:
         """Return the value as bytes."""
 
-    def deserialize(self, data: bytes, /) -> Any:
+
+class Deserializer(Protocol[Kind_co]):
+    """Decodes values of one kind."""
+
+    def deserialize(self, data: bytes, /) -> Kind_co:
         """Return the value of these bytes."""
+
+
+class Serde(Serializer[Kind], Deserializer[Kind], Protocol[Kind]):
+    """Encodes and decodes values of one kind: for producers and for consumers."""
+
+
+AnySerializer: TypeAlias = Serializer[Kind] | Callable[[Kind], bytes]
+AnyDeserializer: TypeAlias = Deserializer[Kind] | Callable[[bytes], Kind]
+#: The functions that clients call.
+Serialize: TypeAlias = Callable[[Any], bytes]
+Deserialize: TypeAlias = Callable[[bytes], Any]
 
 
 class JsonSerializer:
@@ -49,7 +87,7 @@ class JsonSerializer:
         return json.loads(data)
 
 
-class MsgspecSerializer:
+class MsgspecSerializer(Generic[Kind]):
     """A type that msgspec knows (Struct, dataclass, TypedDict, ...), validated when decoded.
 
     >>> class Order(msgspec.Struct):
@@ -62,10 +100,23 @@ class MsgspecSerializer:
     Order(customer='bob', apples=3)
     """
 
+    @overload
+    def __init__(
+        self, kind: type[Kind], *, format: Literal["json", "msgpack"] = "json"
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: MsgspecSerializer[Any],
+        kind: Any = ...,
+        *,
+        format: Literal["json", "msgpack"] = "json",
+    ) -> None: ...
     def __init__(self, kind: Any = Any, *, format: Literal["json", "msgpack"] = "json") -> None:  # noqa: A002
+        self.serialize: Callable[[Kind], bytes]
+        self.deserialize: Callable[[bytes], Kind]
         if format == "json":
-            self.serialize: Any = msgspec.json.Encoder().encode
-            self.deserialize: Any = msgspec.json.Decoder(kind).decode
+            self.serialize = msgspec.json.Encoder().encode
+            self.deserialize = msgspec.json.Decoder(kind).decode
         elif format == "msgpack":
             self.serialize = msgspec.msgpack.Encoder().encode
             self.deserialize = msgspec.msgpack.Decoder(kind).decode
@@ -108,7 +159,7 @@ class AvroSerializer:
         return value
 
 
-class ProtobufSerializer:
+class ProtobufSerializer(Generic[Kind]):
     """Messages of one generated Protobuf class, without a header. Needs `millstream[protobuf]`.
 
     >>> from google.protobuf.wrappers_pb2 import StringValue
@@ -117,38 +168,70 @@ class ProtobufSerializer:
     'alice'
     """
 
-    def __init__(self, message: type[Any]) -> None:
+    def __init__(self, message: type[Kind]) -> None:
         base = _import("google.protobuf", "ProtobufSerializer", "google.protobuf.message").Message
         if not (isinstance(message, type) and issubclass(message, base)):
             raise UsageError(f"{message!r} is not a class that the Protobuf compiler generated.")
         self._message = message
 
-    def serialize(self, value: Any, /) -> bytes:
+    def serialize(self, value: Kind, /) -> bytes:
         if not isinstance(value, self._message):
             raise TypeError(f"expected a {self._message.__name__}, got a {type(value).__name__}")
-        data: bytes = value.SerializeToString()
+        data: bytes = value.SerializeToString()  # type: ignore[attr-defined]
         return data
 
-    def deserialize(self, data: bytes, /) -> Any:
-        return self._message.FromString(data)
+    def deserialize(self, data: bytes, /) -> Kind:
+        value: Kind = self._message.FromString(data)  # type: ignore[attr-defined]
+        return value
 
 
-def encoded(serializer: Serializer, value: Any, part: str, topic: str) -> bytes | None:
+def serialize_of(name: str, serializer: AnySerializer[Any] | None) -> Serialize | None:
+    """Return the function that encodes values; None without a serializer. `name` is the option."""
+    return _function_of(name, serializer, "serialize", "takes a value and returns bytes")
+
+
+def deserialize_of(name: str, deserializer: AnyDeserializer[Any] | None) -> Deserialize | None:
+    """Return the function that decodes bytes; None without a deserializer."""
+    return _function_of(name, deserializer, "deserialize", "takes bytes and returns a value")
+
+
+def _function_of(name: str, given: Any, method: str, what: str) -> Callable[[Any], Any] | None:
+    if given is None:
+        return None
+    found = getattr(given, method, given)
+    if isinstance(given, type) and found is not given:
+        raise UsageError(f"{name}={given.__name__} is a class: pass {given.__name__}(...).")
+    if inspect.iscoroutinefunction(found):
+        raise UsageError(f"{name}={given!r} is a coroutine function: pass a plain one.")
+    if callable(found):
+        return found  # type: ignore[no-any-return]
+    hint = ""
+    if hasattr(given, "encode") or hasattr(given, "decode"):
+        hint = " Since version 1.0 the methods are called serialize and deserialize."
+    raise UsageError(
+        f"{name}={given!r}: pass an object with a method `{method}`, for example JsonSerializer(), "
+        f"or a function that {what}.{hint}"
+    )
+
+
+def encoded(serialize: Serialize, value: Any, part: str, topic: str) -> bytes | None:
     """Return the value as bytes, or raise a SerializationError with topic and type."""
     if value is None:
         return None
     try:
-        return serializer.serialize(value)
+        return serialize(value)
     except Exception as error:
         raise SerializationError(
             f"The {part} for topic {topic!r}, a {type(value).__name__}, cannot be encoded by "
-            f"{type(serializer).__name__}: {error}."
+            f"{_name_of(serialize)}: {error}. Send a value that it can encode, or pass another "
+            f"{part}_serializer."
         ) from error
 
 
-def deserialize_of(deserializer: Serializer | None) -> Callable[[bytes], Any] | None:
-    """Return the function that decodes bytes; None without a deserializer."""
-    return None if deserializer is None else deserializer.deserialize
+def _name_of(function: Serialize) -> str:
+    owner = getattr(function, "__self__", None)
+    is_method = owner is not None and not inspect.ismodule(owner)
+    return type(owner).__name__ if is_method else getattr(function, "__name__", repr(function))
 
 
 def no_serializer_error(part: str, value: object, topic: str) -> SerializationError:

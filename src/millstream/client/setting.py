@@ -1,24 +1,32 @@
 """The options of producers and consumers, and their librdkafka properties. Pure.
 
 Each option is declared twice on purpose: in a TypedDict, so that editors and type checkers know the
-keywords of all clients, and in a dataclass with its default. `config` sets librdkafka properties
-that have no option, and overrides the others.
+keywords of all clients, and in a dataclass with its default. The options that all clients have are
+in `connection.py`. `config` sets librdkafka properties that have no option, and overrides the
+others.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Generic, Literal, TypeAlias
 
+from millstream.client.connection import ConnectionOptions, ConnectionSettings, one_of
 from millstream.client.error import UsageError
-from millstream.client.old_name import reject_unknown
 from millstream.client.producer.partitioner import BY_KEY, Partitioner, function_of
-from millstream.client.serializer import Serializer
-from millstream.model.bootstrap import SERVERS_DEFAULT, SERVERS_VARIABLE
+from millstream.client.serializer import (
+    AnyDeserializer,
+    AnySerializer,
+    KeyRead,
+    KeySent,
+    ValueRead,
+    ValueSent,
+    deserialize_of,
+    serialize_of,
+)
+from millstream.client.statistic import StatisticsCallback, parsing
 from millstream.model.sentinel import INT32_MAX
 
 Acks: TypeAlias = Literal["all", 0, 1, "0", "1"]
@@ -32,7 +40,14 @@ _DELIVERIES: Final = ("at_most_once", "at_least_once", "exactly_once")
 _KIB: Final = 1024
 
 
-class ProducerOptions(TypedDict, total=False):
+class ClientOptions(ConnectionOptions, total=False):
+    """The keywords that producers and consumers share; see `ClientSettings`."""
+
+    on_statistics: StatisticsCallback | None
+    statistics_interval: float
+
+
+class ProducerOptions(ClientOptions, Generic[KeySent, ValueSent], total=False):
     """The keywords of `Producer` and `AsyncProducer`; see `ProducerSettings`."""
 
     acks: Acks
@@ -46,22 +61,21 @@ class ProducerOptions(TypedDict, total=False):
     buffer_bytes: int
     buffer_timeout: float
     partitioner: Partitioner
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
+    key_serializer: AnySerializer[KeySent] | None
+    value_serializer: AnySerializer[ValueSent] | None
     transactional_id: str | None
     transaction_timeout: float
-    config: Mapping[str, Any]
 
 
-class ConsumerOptions(TypedDict, total=False):
+class ConsumerOptions(ClientOptions, Generic[KeyRead, ValueRead], total=False):
     """The keywords of `Consumer` and `AsyncConsumer`; see `ConsumerSettings`."""
 
     auto_offset_reset: AutoOffsetReset
     delivery: DeliveryMode
     producer: Any
     commit_interval: float
-    key_deserializer: Serializer | None
-    value_deserializer: Serializer | None
+    key_deserializer: AnyDeserializer[KeyRead] | None
+    value_deserializer: AnyDeserializer[ValueRead] | None
     on_assign: PartitionsCallback | None
     on_revoke: PartitionsCallback | None
     on_lost: PartitionsCallback | None
@@ -69,25 +83,32 @@ class ConsumerOptions(TypedDict, total=False):
     group_instance_id: str | None
     session_timeout: float | None
     buffer_bytes: int
-    config: Mapping[str, Any]
-
-
-class Checked:
-    """Base of settings: `of` rejects an unknown option and names the nearest known one."""
-
-    #: Arguments of the client that are no settings.
-    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers",)
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any]) -> Self:
-        """Return the settings with these options."""
-        names = [each.name for each in dataclasses.fields(cls)]  # type: ignore[arg-type]
-        reject_unknown(options, (*names, *cls.arguments))
-        return cls(**options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerSettings(Checked):
+class ClientSettings(ConnectionSettings):
+    """The settings that producers and consumers share."""
+
+    #: A plain function, called with librdkafka's statistics as a dict.
+    on_statistics: StatisticsCallback | None = None
+    statistics_interval: float = 5.0
+
+    def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        at_least("statistics_interval", self.statistics_interval, 0.001)
+        check_callback("on_statistics", self.on_statistics, "It is called with a dict.")
+
+    def client_properties(self, servers: str | Sequence[str] | None) -> dict[str, Any]:
+        """Return librdkafka's properties of these settings, without `config`."""
+        found = self.connection_properties(servers)
+        if self.on_statistics is not None:
+            found["statistics.interval.ms"] = max(1, int(self.statistics_interval * 1000))
+            found["stats_cb"] = parsing(self.on_statistics)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
     """The settings of a producer.
 
     The defaults are safe: a record is delivered once every in-sync replica has it, and retries make
@@ -108,14 +129,15 @@ class ProducerSettings(Checked):
     buffer_bytes: int = 64 * 1024 * 1024
     buffer_timeout: float = 60.0
     partitioner: Partitioner = "key"
-    key_serializer: Serializer | None = None
-    value_serializer: Serializer | None = None
+    key_serializer: AnySerializer[Any] | None = None
+    value_serializer: AnySerializer[Any] | None = None
     transactional_id: str | None = None
     transaction_timeout: float = 60.0
-    #: Properties of librdkafka, by its names.
-    config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        for name in ("key_serializer", "value_serializer"):
+            serialize_of(name, getattr(self, name))
         one_of("compression_type", self.compression_type, _COMPRESSIONS)
         acks_text(self.acks)
         function_of(self.partitioner)
@@ -128,11 +150,11 @@ class ProducerSettings(Checked):
         if self.transactional_id is not None and acks_text(self.acks) != "all":
             raise UsageError("A producer with a transactional_id needs acks='all'.")
 
-    def properties(self, servers: str | None) -> dict[str, Any]:
+    def properties(self, servers: str | Sequence[str] | None) -> dict[str, Any]:
         """Return librdkafka's properties."""
         acks = acks_text(self.acks)
         found: dict[str, Any] = {
-            "bootstrap.servers": servers_of(servers),
+            **self.client_properties(servers),
             "acks": acks,
             "linger.ms": self.linger_ms,
             "batch.size": self.batch_size,
@@ -157,10 +179,10 @@ class ProducerSettings(Checked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings(Checked):
+class ConsumerSettings(ClientSettings):
     """The settings of a consumer."""
 
-    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id")
+    arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "pattern", "group_id")
 
     #: Where to start in a partition without a committed offset.
     auto_offset_reset: AutoOffsetReset = "earliest"
@@ -170,8 +192,8 @@ class ConsumerSettings(Checked):
     producer: Any = None
     #: The interval of commits while the application polls. 0: only `commit()` commits.
     commit_interval: float = 5.0
-    key_deserializer: Serializer | None = None
-    value_deserializer: Serializer | None = None
+    key_deserializer: AnyDeserializer[Any] | None = None
+    value_deserializer: AnyDeserializer[Any] | None = None
     #: Plain functions, called with a `Consumer` and a list of partitions, inside `poll` or while a
     #: handler is slow.
     on_assign: PartitionsCallback | None = None
@@ -183,24 +205,19 @@ class ConsumerSettings(Checked):
     session_timeout: float | None = None
     #: About how many bytes are fetched ahead.
     buffer_bytes: int = 64 * 1024 * 1024
-    #: Properties of librdkafka, by its names.
-    config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        ClientSettings.__post_init__(self)
+        for name in ("key_deserializer", "value_deserializer"):
+            deserialize_of(name, getattr(self, name))
         one_of("delivery", self.delivery, _DELIVERIES)
         one_of("auto_offset_reset", self.auto_offset_reset, ("earliest", "latest"))
         one_of("group_protocol", self.group_protocol, ("classic", "consumer"))
         at_least("buffer_bytes", self.buffer_bytes, _KIB)
         at_least("commit_interval", self.commit_interval, 0)
         for name in ("on_assign", "on_revoke", "on_lost"):
-            callback = getattr(self, name)
-            if callback is not None and not callable(callback):
-                raise UsageError(f"{name}={callback!r} is not callable.")
-            if inspect.iscoroutinefunction(callback):
-                raise UsageError(
-                    f"{name}={callback!r} is a coroutine function: pass a plain one. It is called "
-                    "with a Consumer, whose methods need no await."
-                )
+            what = "It is called with a Consumer, whose methods need no await."
+            check_callback(name, getattr(self, name), what)
         is_exact = self.delivery == "exactly_once"
         if is_exact and self.producer is None:
             raise UsageError(
@@ -217,10 +234,10 @@ class ConsumerSettings(Checked):
         protocol = self.config.get("group.protocol", self.group_protocol)
         return bool(protocol == "consumer" or strategy == "cooperative-sticky")
 
-    def properties(self, servers: str | None, group: str | None) -> dict[str, Any]:
+    def properties(self, servers: str | Sequence[str] | None, group: str | None) -> dict[str, Any]:
         """Return librdkafka's properties."""
         found: dict[str, Any] = {
-            "bootstrap.servers": servers_of(servers),
+            **self.client_properties(servers),
             "group.id": group or "millstream-without-a-group",
             "auto.offset.reset": self.auto_offset_reset,
             "enable.auto.commit": False,
@@ -245,11 +262,6 @@ class ConsumerSettings(Checked):
         return found | dict(self.config)
 
 
-def servers_of(servers: str | None) -> str:
-    """Return the bootstrap servers: as given, from the environment, or the default."""
-    return servers or os.environ.get(SERVERS_VARIABLE) or SERVERS_DEFAULT
-
-
 def acks_text(acks: Acks) -> str:
     """Return `acks` as librdkafka's text, or raise."""
     text = str(acks)
@@ -258,13 +270,15 @@ def acks_text(acks: Acks) -> str:
     return text
 
 
-def one_of(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Raise if the value is not among the allowed ones."""
-    if value not in allowed:
-        raise UsageError(f"{name}={value!r} is unknown: use one of {', '.join(allowed)}.")
-
-
 def at_least(name: str, value: object, minimum: float) -> None:
     """Raise if the value is not a number of at least `minimum`."""
     if not isinstance(value, int | float) or value < minimum:
         raise UsageError(f"{name}={value!r} is out of range: use a number of at least {minimum}.")
+
+
+def check_callback(name: str, callback: object, what: str) -> None:
+    """Raise if the callback is not a plain function. `what` says how it is called."""
+    if callback is not None and not callable(callback):
+        raise UsageError(f"{name}={callback!r} is not callable: pass a plain function.")
+    if inspect.iscoroutinefunction(callback):
+        raise UsageError(f"{name}={callback!r} is a coroutine function: pass a plain one. {what}")

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
-from millstream.model.error import MillstreamError
+from millstream.model.error import MillstreamError, UsageError
 
 Dialect: TypeAlias = Literal["postgresql", "sqlite"]
 
@@ -28,7 +28,7 @@ class DatabaseUseError(MillstreamError):
 def checked_name(name: str) -> str:
     """Return `name` if it can be part of a statement: lower-case words, with an optional schema."""
     if not _NAME.fullmatch(name):
-        raise ValueError(
+        raise UsageError(
             f"{name!r} is not a valid table name: use up to 41 lower-case letters, digits and"
             " underscores, with an optional schema before it (app.outbox)."
         )

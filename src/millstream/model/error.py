@@ -14,6 +14,10 @@ class MillstreamError(Exception):
     """Base class of all exceptions that Millstream's users see."""
 
 
+class UsageError(MillstreamError, ValueError):
+    """The call cannot work with these arguments. The message says what to change."""
+
+
 class ErrorCode(IntEnum):
     """Every error code of the protocol, with Kafka's name."""
 

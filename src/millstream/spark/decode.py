@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from millstream.model.sentinel import INT32_MAX
 from millstream.spark import dead_letter
+from millstream.spark.error import OptionError
 from millstream.spark.values.ddl import Field, fields
 from millstream.spark.values.value_decoder import REGISTRY_HEADER_BYTES, Decoder, decoding_function
 
@@ -66,10 +67,10 @@ def decoded(
     With `registry_header`, values start with the header that schema registry clients write. It is
     removed."""
     if format not in _FORMATS:
-        raise ValueError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
+        raise OptionError(f"format={format!r} is unknown: use one of {', '.join(_FORMATS)}.")
     found = _decoding(format, schema, message, column, registry_header)
     if into is None and (clash := sorted(_SOURCE_COLUMNS.intersection(found.names))):
-        raise ValueError(
+        raise OptionError(
             f"the fields {', '.join(clash)} are also columns of the records: set into=NAME to get"
             " the value as one struct of that name."
         )

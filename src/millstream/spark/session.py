@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from millstream.model.error import UsageError
 from millstream.spark.error import Unavailable
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def spark_session(
     Raises ValueError if both are set, ImportError if Spark is not installed.
     """
     if master is not None and remote is not None:
-        raise ValueError("a session has a master or a remote, not both")
+        raise UsageError("a session has a master or a remote, not both")
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:

@@ -29,8 +29,9 @@ from millstream.broker.lifecycle.environment import system_environment
 from millstream.broker.process import loop_factory
 from millstream.broker.server import Server
 from millstream.broker.topic import DEFAULT
-from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.error import BrokerError, ErrorCode, UsageError
 from millstream.process.port import HOST, PORTS
+from millstream.testing.error import LocalBrokerError
 from millstream.testing.fault import Faults
 from millstream.testing.member import expire_member
 from millstream.wire.api import ApiKey
@@ -87,7 +88,7 @@ class LocalBroker:
     def bootstrap_servers(self) -> str:
         """The address for clients. A restart does not change it."""
         if self._port is None:
-            raise RuntimeError("the broker has no address before its first start")
+            raise LocalBrokerError("the broker has no address before its first start")
         return f"{HOST}:{self._port}"
 
     @property
@@ -111,7 +112,7 @@ class LocalBroker:
     def start(self) -> None:
         """Return when clients are served. Raises ConfigError if a setting is invalid."""
         if self._running is not None:
-            raise RuntimeError("the broker is already running")
+            raise LocalBrokerError("the broker is already running")
         if self._port is not None:
             self._start(self._port)
             return
@@ -215,7 +216,7 @@ class LocalBroker:
     def expire_member(self, group_id: str, member_id: str | None = None) -> str:
         """Expire the session of a group member, so that the group rebalances; return its id.
 
-        Without a member id, expire the only member. Raises LookupError if there is no such
+        Without a member id, expire the only member. Raises MemberNotFoundError if there is no such
         member."""
         return self._call(
             lambda running: expire_member(running.services.groups, group_id, member_id)
@@ -243,7 +244,7 @@ class LocalBroker:
 
     def _require_running(self) -> _Running:
         if self._running is None:
-            raise RuntimeError("the broker is not running: start it first")
+            raise LocalBrokerError("the broker is not running: start it first")
         return self._running
 
 
@@ -283,9 +284,9 @@ def _error_code(error: ErrorCode | int | str) -> ErrorCode:
     try:
         code = ErrorCode[error.upper()] if isinstance(error, str) else ErrorCode(error)
     except (KeyError, ValueError):
-        raise ValueError(f"{error!r} is no error of the protocol; use Kafka's name") from None
+        raise UsageError(f"{error!r} is no error of the protocol; use Kafka's name") from None
     if code is ErrorCode.NONE:
-        raise ValueError("NONE is no error")
+        raise UsageError("NONE is no error")
     return code
 
 
@@ -294,4 +295,4 @@ def _api_key(name: str) -> ApiKey:
         return ApiKey[name.upper()]
     except KeyError:
         known = ", ".join(key.name for key in ApiKey)
-        raise ValueError(f"{name!r} is no API of the protocol; it has: {known}") from None
+        raise UsageError(f"{name!r} is no API of the protocol; it has: {known}") from None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message
 
+from millstream import UsageError
 from millstream.client import Record as OwnRecord
 from millstream.client.dedup import ClaimLostError, InProgressError, Store, message_id, once
 
@@ -137,7 +138,7 @@ def test_a_handler_that_outlives_its_lease_raises(new_store: Callable[[], Store]
 
 
 def test_wrong_use_is_explained(store: Store) -> None:
-    with pytest.raises(TypeError, match="handler is a function"):
+    with pytest.raises(UsageError, match="handler is a function"):
         once(store)("no function")  # type: ignore[type-var]
     with pytest.raises(ValueError, match="above 0"):
         once(store, lease=0)

@@ -15,6 +15,7 @@ from sqlalchemy import Engine, MetaData, create_engine, inspect, select
 from sqlalchemy.orm import Session
 
 from client.outbox.outbox_home import OutboxHome
+from millstream import UsageError
 from millstream.client.outbox import Outbox, OutboxSchema
 from millstream.client.outbox.table import outbox_tables
 from millstream.client.sql import DatabaseUseError
@@ -84,10 +85,10 @@ def test_a_handle_with_autocommit_is_rejected(home: OutboxHome, engine: Engine) 
 def test_wrong_use_is_explained() -> None:
     with closing(sqlite3.connect(":memory:")) as handle:
         for wrong, error in (
-            ({"topic": "t", "value": {"a": 1}}, TypeError),
+            ({"topic": "t", "value": {"a": 1}}, UsageError),
             ({"topic": "", "value": "x"}, ValueError),
             ({"topic": "t", "value": "x", "headers": {"h": b"\xff"}}, ValueError),
-            ({"topic": "t", "value": "x", "headers": {"h": 1}}, TypeError),
+            ({"topic": "t", "value": "x", "headers": {"h": 1}}, UsageError),
         ):
             with pytest.raises(error):
                 Outbox().write(handle, **wrong)  # type: ignore[arg-type]

@@ -14,10 +14,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 from confluent_kafka import Consumer as RdKafkaConsumer
-from confluent_kafka import TopicPartition
 
 from millstream.client.consumer.consumer_handle import (
+    offsets_in,
     partitions_in,
     rows_of,
     with_committed_offsets,
@@ -59,6 +60,8 @@ class Assignment:
         self.is_suspended = False
         #: Partitions that are just being assigned, with the offsets that the application chose.
         self._starts: dict[Partition, int | None] = {}
+        #: Where each partition began.
+        self._first: dict[Partition, int] = {}
         #: Whether a callback of librdkafka is running.
         self.is_rebalancing = False
 
@@ -71,10 +74,40 @@ class Assignment:
             on_lost=self._on_lost,
         )
 
-    def assign_all(self, partitions: Iterable[Partition], offset: int) -> None:
-        """Assign partitions without a group. With an offset, no committed offset is fetched."""
-        self.partitions = set(partitions)
-        self._handle.assign([TopicPartition(*partition, offset) for partition in self.partitions])
+    def assign_only(self, partitions: Iterable[Partition], offset: int) -> None:
+        """Assign these partitions without a group, and no others. New ones start at `offset`."""
+        wanted = set(partitions)
+        gone, came = sorted(self.partitions - wanted), sorted(wanted - self.partitions)
+        if gone:
+            self._listener.revoked(gone)
+            self.partitions.difference_update(gone)
+            self._paused.difference_update(gone)
+            self._handle.incremental_unassign(rows_of(gone))
+        if not came:
+            return
+        self.partitions |= wanted
+        self._starts = dict.fromkeys(came)
+        try:
+            self._listener.assigned(came)
+            starts = {each: offset if at is None else at for each, at in self._starts.items()}
+        finally:
+            self._starts = {}
+        self._first.update(starts)
+        self._handle.incremental_assign([TopicPartition(*each, at) for each, at in starts.items()])
+
+    def unsubscribe(self) -> None:
+        """Begin to leave the group. The partitions are revoked inside later polls."""
+        self._handle.unsubscribe()
+
+    def first_offset(self, partition: Partition) -> int:
+        """Return where the partition began.
+
+        Negative: one of librdkafka's numbers for the ends, or for no committed offset.
+        """
+        if partition in self._starts:
+            chosen = self._starts[partition]
+            return OFFSET_INVALID if chosen is None else chosen
+        return self._first.get(partition, OFFSET_INVALID)
 
     def chosen(self, topic: str, number: int | None) -> list[Partition]:
         """Return the partitions of a topic, or one of them. Raises if they are not assigned."""
@@ -139,6 +172,7 @@ class Assignment:
                 self._listener.assigned(came)
             found = self._with_start_offsets(rows)
             self._starts = {}
+            self._first.update(offsets_in(found))
             if self._is_cooperative:
                 handle.incremental_assign(found)
             else:

@@ -10,26 +10,29 @@ import asyncio
 import concurrent.futures
 import datetime as dt
 import functools
+import re
 import threading
 import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Never, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Never, Self, TypeVar, Unpack
 
 from millstream.client.consumer.consumer import (
     RECORDS_MAX,
-    Consumer,
+    consumer_over,
     count_of,
     milliseconds_of,
-    topics_of,
+    required,
 )
 from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.consumer.consumer_handle import SLICE_S
+from millstream.client.consumer.subscription import subscription_of
 from millstream.client.error import ClosedError
 from millstream.client.old_name import reject_unknown
 from millstream.client.producer.async_producer import other_loop, running_loop
 from millstream.client.record import Partition, Record, Records
+from millstream.client.serializer import KeyRead, ValueRead
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
 Result = TypeVar("Result")
@@ -37,7 +40,7 @@ Result = TypeVar("Result")
 _AHEAD: Final = 4000
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[KeyRead, ValueRead]):
     """`Consumer` for asyncio; see there. Create and use it on one event loop.
 
     >>> async def main():
@@ -58,17 +61,21 @@ class AsyncConsumer:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
-        topics: Sequence[str],
+        topics: Sequence[str] | None = None,
+        pattern: str | re.Pattern[str] | None = None,
         group_id: str | None = None,
-        **options: Unpack[ConsumerOptions],
+        **options: Unpack[ConsumerOptions[KeyRead, ValueRead]],
     ) -> None:
         self._loop = running_loop("AsyncConsumer")
         self._core = ConsumerCore(
-            bootstrap_servers, group_id, topics_of(topics), ConsumerSettings.of(options)
+            bootstrap_servers,
+            group_id,
+            subscription_of(topics, pattern),
+            ConsumerSettings.of(options),
         )
-        self._core.owner = Consumer.over(self._core)
+        self._core.owner = consumer_over(self._core)
         self._thread = ThreadPoolExecutor(1, "millstream-consumer")
         self._started = self._thread.submit(self._core.start)
         self._ended: concurrent.futures.Future[None] | None = None
@@ -78,7 +85,7 @@ class AsyncConsumer:
         max_records: int = RECORDS_MAX,
         timeout: float = 1.0,  # noqa: ASYNC109 -- as the sync method
         **unknown: Never,
-    ) -> Records:
+    ) -> Records[KeyRead, ValueRead]:
         """Return up to `max_records` records as soon as there are some; none after `timeout`."""
         if unknown:
             reject_unknown(unknown)
@@ -104,7 +111,7 @@ class AsyncConsumer:
         finally:
             is_over.set()
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    async def __aiter__(self) -> AsyncIterator[Record[KeyRead, ValueRead]]:
         """Yield records one by one until the consumer is closed."""
         while not self._core.is_closing:
             try:
@@ -113,6 +120,20 @@ class AsyncConsumer:
                 return
             for record in self._core.iterate_batch(batch):
                 yield record
+
+    async def subscribe(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """As `Consumer.subscribe`."""
+        subscription = required(topics, pattern)
+        await self._call(lambda: self._core.subscribe(subscription))
+
+    async def unsubscribe(self) -> None:
+        """As `Consumer.unsubscribe`."""
+        await self._call(self._core.unsubscribe)
 
     async def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
@@ -131,6 +152,10 @@ class AsyncConsumer:
         """As `Consumer.seek`."""
         time_ms = milliseconds_of(time)
         await self._call(lambda: self._core.seek(topic, partition, offset, time_ms))
+
+    async def position(self, topic: str, partition: int) -> int:
+        """Return the offset of the next record of a partition that the consumer hands out."""
+        return await self._call(lambda: self._core.position(topic, partition))
 
     async def pause(self, topic: str, partition: int | None = None) -> None:
         """Hand out no records of the topic or partition until `resume`."""

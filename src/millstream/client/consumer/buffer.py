@@ -59,6 +59,12 @@ class PolledBatch:
             return self._messages
         return self._messages[: len(self._messages) - length_hint(self._iterator)]
 
+    def rest(self) -> list[Message]:
+        """Return the records that an iteration has not reached."""
+        if self._iterator is None or self._end is not None:
+            return []
+        return self._messages[len(self._messages) - length_hint(self._iterator) :]
+
     def committable(self) -> list[Message]:
         """Return the records that count as processed when the application polls again."""
         returned = self.returned()
@@ -118,6 +124,14 @@ class Buffer:
         self.pending[:0] = [
             message for partition in partitions for message in self._paused.pop(partition, [])
         ]
+
+    def next_offset(self, partition: Partition) -> int | None:
+        """Return the offset of the partition's first record that was not handed out."""
+        for messages in (self.current.rest(), self._paused.get(partition, ()), self.pending):
+            for message in messages:
+                if partition_of(message) == partition:
+                    return message.offset()
+        return None
 
     def drop(self, partition: Partition) -> None:
         """Drop the fetched records of a partition. A paused partition stays paused."""

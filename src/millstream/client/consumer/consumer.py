@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Never, Self, Unpack
+from typing import Any, Final, Generic, Never, Self, Unpack
 
 from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
+from millstream.client.consumer.subscription import Subscription, subscription_of
 from millstream.client.error import UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.record import Partition, Record, Records
+from millstream.client.serializer import KeyRead, ValueRead
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
 
 RECORDS_MAX: Final = 500
 
 
-class Consumer:
+class Consumer(Generic[KeyRead, ValueRead]):
     """Reads records of topics, and shares their partitions with the other members of its group.
 
     >>> with Producer() as producer:
@@ -42,22 +45,31 @@ class Consumer:
       begins before the next record: a loop over the consumer may commit each record. After
       `poll()` send for the whole batch before `commit()`, or use `commit(record)`.
 
-    A slow handler does not remove the consumer from its group. Without a `group_id` the consumer
-    reads all partitions of its topics from `auto_offset_reset` on, and commits nothing. The other
-    keywords are those of `ConsumerSettings`. Times are in seconds. Methods may be called from any
-    thread, one at a time.
+    `topics` are names. `pattern` is a regular expression instead, which matches the whole name of a
+    topic; `subscribe` changes both later. A slow handler does not remove the consumer from its
+    group. Without a `group_id` the consumer reads all partitions of its topics from
+    `auto_offset_reset` on, and commits nothing. The other keywords are those of `ConsumerSettings`.
+    Times are in seconds. Methods may be called from any thread, one at a time.
+
+    Without deserializers, keys and values are bytes. `Consumer[K, V]` yields `Record[K, V]`: type
+    checkers infer both from the deserializers. None stays None, for example the value of a
+    tombstone: annotate `Consumer[str, Order | None]` where there are some.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
-        topics: Sequence[str],
+        topics: Sequence[str] | None = None,
+        pattern: str | re.Pattern[str] | None = None,
         group_id: str | None = None,
-        **options: Unpack[ConsumerOptions],
+        **options: Unpack[ConsumerOptions[KeyRead, ValueRead]],
     ) -> None:
         self._core = ConsumerCore(
-            bootstrap_servers, group_id, topics_of(topics), ConsumerSettings.of(options)
+            bootstrap_servers,
+            group_id,
+            subscription_of(topics, pattern),
+            ConsumerSettings.of(options),
         )
         self._core.owner = self
         try:
@@ -66,16 +78,9 @@ class Consumer:
             self._core.close(is_failing=True)
             raise
 
-    @classmethod
-    def over(cls, core: ConsumerCore) -> Self:
-        """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
-        consumer = cls.__new__(cls)
-        consumer._core = core  # noqa: SLF001
-        return consumer
-
     def poll(
         self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
-    ) -> Records:
+    ) -> Records[KeyRead, ValueRead]:
         """Return up to `max_records` records as soon as there are some; none after `timeout`.
 
         The records of the previous poll now count as processed.
@@ -84,9 +89,26 @@ class Consumer:
             reject_unknown(unknown)
         return self._core.poll(count_of(max_records), timeout)
 
-    def __iter__(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record[KeyRead, ValueRead]]:
         """Yield records one by one until the consumer is closed."""
         return self._core.iterate(RECORDS_MAX)
+
+    def subscribe(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+    ) -> None:
+        """Read these topics, or all topics that match `pattern`, instead of those before.
+
+        `pattern` is a regular expression that matches the whole name. In a group, topics that are
+        created later count as well. Partitions that are in both subscriptions stay assigned.
+        """
+        self._core.subscribe(required(topics, pattern))
+
+    def unsubscribe(self) -> None:
+        """Commit processed records and give up all partitions. The group assigns them to others."""
+        self._core.unsubscribe()
 
     def commit(
         self, records: Record | Iterable[Record] | Mapping[Partition, int] | None = None
@@ -113,6 +135,10 @@ class Consumer:
         ones of the topic. In `on_assign` it sets where a partition starts.
         """
         self._core.seek(topic, partition, offset, milliseconds_of(time))
+
+    def position(self, topic: str, partition: int) -> int:
+        """Return the offset of the next record of a partition that the consumer hands out."""
+        return self._core.position(topic, partition)
 
     def pause(self, topic: str, partition: int | None = None) -> None:
         """Hand out no records of the topic or partition until `resume`."""
@@ -155,11 +181,19 @@ class Consumer:
         self._core.close(is_failing=error is not None)
 
 
-def topics_of(topics: Sequence[str]) -> list[str]:
-    """Return the topics as a list, or raise."""
-    if isinstance(topics, str) or not topics:
-        raise UsageError(f"topics={topics!r}: pass a list of names, for example ['orders'].")
-    return list(topics)
+def consumer_over(core: ConsumerCore) -> Consumer[Any, Any]:
+    """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
+    consumer: Consumer[Any, Any] = Consumer.__new__(Consumer)
+    consumer._core = core  # noqa: SLF001
+    return consumer
+
+
+def required(topics: Sequence[str] | None, pattern: str | re.Pattern[str] | None) -> Subscription:
+    """Return the subscription for these arguments, or raise if both are missing."""
+    subscription = subscription_of(topics, pattern)
+    if subscription is None:
+        raise UsageError("subscribe() needs topics=[...] or pattern='...'.")
+    return subscription
 
 
 def count_of(max_records: int) -> int:

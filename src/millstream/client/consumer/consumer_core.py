@@ -17,21 +17,23 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID
 
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.consumer.assignment import Assignment
 from millstream.client.consumer.committer import Committer
 from millstream.client.consumer.consumer_handle import (
     SLICE_S,
     committed,
+    end_of,
     offsets_at,
     open_handle,
-    partitions_of,
 )
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
 from millstream.client.consumer.positions import Positions
-from millstream.client.consumer.progress import only_of
+from millstream.client.consumer.subscriber import Subscriber
+from millstream.client.consumer.subscription import HIDES_INTERNAL, Subscription
 from millstream.client.error import ClosedError, UsageError
 from millstream.client.record import Partition, Record, Records, record_type
 from millstream.client.serializer import deserialize_of
@@ -48,16 +50,16 @@ class ConsumerCore:
 
     def __init__(
         self,
-        servers: str | None,
+        servers: str | Sequence[str] | None,
         group: str | None,
-        topics: Sequence[str],
+        subscription: Subscription | None,
         settings: ConsumerSettings,
     ) -> None:
         if group is None and settings.delivery != "at_least_once":
             raise UsageError(f"delivery={settings.delivery!r} needs a group: pass group_id='...'.")
         self._settings = settings
         self._group = group
-        self._topics = topics
+        self._subscription = subscription
         #: The first argument of the application's callbacks; set before `start`.
         self.owner: Any = None
         self._lock = threading.RLock()
@@ -67,10 +69,16 @@ class ConsumerCore:
         self.is_closing = self.is_closed = False
         self._polled_at = time.monotonic()
         self._make = record_type(
-            deserialize_of(settings.key_deserializer), deserialize_of(settings.value_deserializer)
+            deserialize_of("key_deserializer", settings.key_deserializer),
+            deserialize_of("value_deserializer", settings.value_deserializer),
         )
-        self._positions = Positions(settings.delivery, only_of(topics))
-        self._handle = open_handle(settings.properties(servers, group))
+        only = None if subscription is None else subscription.only_topic
+        self._positions = Positions(settings.delivery, only)
+        self._sees_internal = subscription is not None and subscription.has_internal
+        hidden = {} if self._sees_internal else {"topic.blacklist": HIDES_INTERNAL}
+        self._errors = ConnectionErrors()
+        properties = hidden | settings.properties(servers, group)
+        self._handle = open_handle(with_errors(properties, self._errors))
         self.assignment = Assignment(self._handle, self, is_cooperative=settings.is_cooperative)
         self._fetcher = Fetcher(
             self._handle,
@@ -78,22 +86,55 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
+        self._errors.on_rejected = self._fetcher.keep_first_error
+        self._errors.serve = self._fetcher.serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
+        )
+        self._subscriber = Subscriber(
+            self._handle,
+            self.assignment,
+            self._fetcher,
+            self._errors,
+            offset=None if group is not None else _ENDS[settings.auto_offset_reset],
         )
         self._idle_poller: IdlePoller | None = None
 
     def start(self) -> None:
         """Join the group, or fetch the partitions of the topics. The latter waits."""
         with self._lock:
-            if self.is_closing:
-                return
-            if self._group is None:
-                found = partitions_of(self._handle, self._topics)
-                self.assignment.assign_all(found, _ENDS[self._settings.auto_offset_reset])
-            else:
-                self.assignment.subscribe(self._topics)
-                self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
+            if not self.is_closing and self._subscription is not None:
+                self._begin(self._subscription)
+
+    # Subscriptions
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Replace the subscription. Partitions that are in both stay assigned."""
+        with self._lock:
+            self.check_open()
+            self._subscriber.check()
+            if subscription.has_internal and not self._sees_internal:
+                raise UsageError(
+                    "Names that start with __ are internal topics: pass them to the constructor, "
+                    "Consumer(topics=[...])."
+                )
+            # Records of the last subscription may still be pending.
+            self._positions.mix_topics()
+            self._begin(subscription)
+            self._subscription = subscription
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions. Waits until they are revoked."""
+        with self._lock:
+            self.check_open()
+            self._subscriber.check()
+            self._subscription = None
+            self._subscriber.unsubscribe()
+
+    def _begin(self, subscription: Subscription) -> None:
+        self._subscriber.subscribe(subscription)
+        if self._group is not None and self._idle_poller is None:
+            self._idle_poller = IdlePoller(self._idle_s, self._poll_while_idle)
 
     # Reading records
 
@@ -171,6 +212,11 @@ class ConsumerCore:
 
     def _prepare(self) -> None:
         self.check_open()
+        if self._subscription is None:
+            raise UsageError(
+                "The consumer is not subscribed: pass topics=[...] or pattern='...', or call "
+                "subscribe()."
+            )
         self._fetcher.raise_pending_error()
         self._committer.prepare()
         self.assignment.unsuspend()
@@ -221,6 +267,25 @@ class ConsumerCore:
                 if not self.assignment.start_at(partition, target):
                     self._positions.seek(partition, target)
             self._fetcher.run_pending_seeks()
+
+    def position(self, topic: str, number: int) -> int:
+        """Return the offset of the next record to be handed out of a partition."""
+        with self._lock:
+            self.check_open()
+            (partition,) = self.assignment.chosen(topic, number)
+            offset = self._fetcher.position(partition)
+            if offset == OFFSET_INVALID:
+                offset = self._start_of(partition)
+            if offset >= 0:
+                return offset
+            return end_of(self._handle, partition, is_start=offset == OFFSET_BEGINNING)
+
+    def _start_of(self, partition: Partition) -> int:
+        """Return where a partition starts of which no record was fetched."""
+        offset = self.assignment.first_offset(partition)
+        if offset == OFFSET_INVALID and self._group is not None:
+            offset = committed(self._handle, [partition]).get(partition, offset)
+        return _ENDS[self._settings.auto_offset_reset] if offset == OFFSET_INVALID else offset
 
     def pause(self, topic: str, number: int | None) -> None:
         """Hand out no records of a topic or partition."""
@@ -289,8 +354,7 @@ class ConsumerCore:
             if self.is_closing:
                 return
             self.assignment.suspend()
-            message = self._handle.poll(0)
-            self._fetcher.accept([] if message is None else [message])
+            self._fetcher.serve()
         except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
             self._fetcher.keep_error(error)
         finally:

@@ -80,6 +80,27 @@ def partitions_of(handle: RdKafkaConsumer, topics: Sequence[str]) -> list[Partit
     return found
 
 
+def topics_in(handle: RdKafkaConsumer) -> list[str]:
+    """Return the names of all topics."""
+    with translated("Asking for topics"):
+        return sorted(handle.list_topics(timeout=RESPONSE_S_MAX).topics)
+
+
+def position(handle: RdKafkaConsumer, partition: Partition) -> int:
+    """Return the offset after the last record that librdkafka handed out; negative if none was."""
+    (row,) = handle.position(rows_of([partition]))
+    return row.offset
+
+
+def end_of(handle: RdKafkaConsumer, partition: Partition, *, is_start: bool) -> int:
+    """Return the first offset of a partition, or the one after its last record."""
+    with translated(f"Asking for the offsets of {partition.topic}"):
+        first, last = handle.get_watermark_offsets(
+            TopicPartition(*partition), timeout=RESPONSE_S_MAX
+        )
+    return first if is_start else last
+
+
 def offsets_at(
     handle: RdKafkaConsumer, partitions: Iterable[Partition], time_ms: int
 ) -> dict[Partition, int]:

@@ -42,10 +42,17 @@ class Positions:
         self._progress = Progress(topic)
         #: Pending seeks: the offsets to which librdkafka has to be moved before it continues.
         self._seeks: dict[Partition, int] = {}
+        #: The target of the last seek of each partition.
+        self._sought: dict[Partition, int] = {}
         #: How many of the first pending records are committed (at most once).
         self._precommitted = 0
         #: Partitions that were revoked while the current batch had uncommitted records of them.
         self._revoked: dict[Partition, None] = {}
+
+    def mix_topics(self) -> None:
+        """Expect records of more than one topic from now on."""
+        with self._lock:
+            self._progress.topic = None
 
     # Records
 
@@ -176,6 +183,22 @@ class Positions:
                 self._exclude(partition)
                 self._buffer.forget(partition)
                 self._seeks.pop(partition, None)
+                self._sought.pop(partition, None)
+
+    def next_offset(self, partition: Partition) -> int | None:
+        """Return where the application continues in a partition; None if only librdkafka knows.
+
+        The target of a seek may be one of librdkafka's negative numbers for the ends.
+        """
+        with self._lock:
+            if partition in self._seeks:
+                return self._seeks[partition]
+            return self._buffer.next_offset(partition)
+
+    def sought(self, partition: Partition) -> int | None:
+        """Return the target of the partition's last seek, or None."""
+        with self._lock:
+            return self._sought.get(partition)
 
     def next_seek(self) -> tuple[Partition, int] | None:
         """Return a pending seek, or None."""
@@ -187,6 +210,7 @@ class Positions:
         with self._lock:
             if self._seeks.get(partition) == offset:
                 del self._seeks[partition]
+                self._sought[partition] = offset
 
     # Pauses
 

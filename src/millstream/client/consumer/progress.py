@@ -25,27 +25,27 @@ class Progress:
     """
 
     def __init__(self, topic: str | None = None) -> None:
-        self._topic = topic
+        self.topic = topic
         self._processed: dict[Partition, int] = {}
         self._committed: dict[Partition, int] = {}
         self._bases: dict[Partition, int] = {}
 
     def add(self, messages: Sequence[Message]) -> None:
         """Count these records as processed."""
-        self._processed.update(ends_of(messages, self._topic))
+        self._processed.update(ends_of(messages, self.topic))
 
     def hand_out(self, messages: Sequence[Message]) -> None:
         """Remember the first of these records as the base of its partition."""
-        for partition, message in _last(messages[::-1], self._topic).items():
+        for partition, message in _last(messages[::-1], self.topic).items():
             self._bases.setdefault(partition, _offset(message))
 
     def uncommitted(self, in_hand: Sequence[Message] = ()) -> dict[Partition, int]:
         """Return the offsets to commit, with `in_hand` counted as processed."""
-        return self._new(self._processed | ends_of(in_hand, self._topic))
+        return self._new(self._processed | ends_of(in_hand, self.topic))
 
     def handed_out(self, in_hand: Sequence[Message]) -> dict[Partition, int]:
         """As `uncommitted`, also for partitions whose committed records were not handed out yet."""
-        return self._new(self._bases | self._processed | ends_of(in_hand, self._topic))
+        return self._new(self._bases | self._processed | ends_of(in_hand, self.topic))
 
     def _new(self, offsets: dict[Partition, int]) -> dict[Partition, int]:
         return {
@@ -56,7 +56,7 @@ class Progress:
 
     def committed(self, offsets: Mapping[Partition, int], in_hand: Sequence[Message] = ()) -> None:
         """Note that these offsets were committed while `in_hand` was handed out."""
-        handed_out = self._processed | ends_of(in_hand, self._topic)
+        handed_out = self._processed | ends_of(in_hand, self.topic)
         self._committed.update(offsets)
         for partition, offset in offsets.items():
             if self._processed.get(partition) == offset:
@@ -78,11 +78,6 @@ class Progress:
         bases, self._bases = self._bases, {}
         self._processed.clear()
         return bases
-
-
-def only_of(topics: Sequence[str]) -> str | None:
-    """Return the topic of all records, if there is only one. A pattern matches many."""
-    return topics[0] if len(topics) == 1 and not topics[0].startswith("^") else None
 
 
 def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict[Partition, int]:

@@ -2,12 +2,14 @@
 
 Plain Python, compiled with the C types of `record_kernel.pxd` where a C compiler exists. Both
 behave the same. A record reads a field of its message only when the field is accessed, and a batch
-creates its records only while it is iterated: most fields are never read.
+creates its records only while it is iterated: most fields are never read. `record_kernel.pyi` has
+the types of the public names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from types import GenericAlias
 from typing import Any, overload
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
@@ -27,6 +29,11 @@ class Record:
 
     def __init__(self, message: Message) -> None:
         self._message = message
+
+    @classmethod
+    def __class_getitem__(cls, kinds: Any) -> GenericAlias:
+        """Return `Record[K, V]` for annotations."""
+        return GenericAlias(cls, kinds)
 
     @property
     def topic(self) -> str:
@@ -77,7 +84,7 @@ class Record:
 
 
 class DecodedRecord(Record):
-    """A record of a consumer with serializers. Each such consumer has its own subclass."""
+    """A record of a consumer with deserializers. Each such consumer has its own subclass."""
 
     __slots__ = ("_key", "_value")
 

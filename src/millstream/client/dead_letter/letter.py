@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from millstream.client.record import Header, Record
 from millstream.client.worker.message import header as names
+from millstream.model.error import UsageError
 
 SUFFIX: Final = names.dead_letter_topic("")
 
@@ -25,7 +26,7 @@ class LetterId(NamedTuple):
         """Return the id of this text, PARTITION:OFFSET."""
         partition, colon, offset = text.partition(":")
         if not (colon and partition.isdecimal() and offset.isdecimal()):
-            raise ValueError(f"{text!r} is not a letter id: use PARTITION:OFFSET, for example 0:17")
+            raise UsageError(f"{text!r} is not a letter id: use PARTITION:OFFSET, for example 0:17")
         return cls(int(partition), int(offset))
 
 
@@ -82,7 +83,7 @@ class Selection:
     error: str | None = None
     key: bytes | None = None
     topic: str | None = None
-    group: str | None = None
+    group_id: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     ids: frozenset[LetterId] | None = None
@@ -93,7 +94,7 @@ class Selection:
             (self.error is None or self._is_error(letter, self.error.casefold()))
             and (self.key is None or letter.key == self.key)
             and (self.topic is None or letter.origin.topic == self.topic)
-            and (self.group is None or letter.origin.group == self.group)
+            and (self.group_id is None or letter.origin.group == self.group_id)
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
             and (self.ids is None or letter.id in self.ids)

@@ -84,7 +84,7 @@ class Once:
         The wrapper returns its result, or None for a message that was processed before.
         """
         if not callable(handler):
-            raise TypeError(f"a handler is a function, not {type(handler).__name__}.")
+            raise UsageError(f"a handler is a function, not {type(handler).__name__}.")
         if inspect.iscoroutinefunction(handler):
             return cast("Handler", self._wrap_async(handler))
 

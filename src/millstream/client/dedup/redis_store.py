@@ -7,11 +7,11 @@ it fails over or has no append-only file. A message can then be processed again.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Final
 
-import redis
-
 from millstream.client.dedup.store import Claim, StoreError
+from millstream.client.error import UsageError
 
 _DONE: Final = "done"
 #: ARGV: the claim, time to live in milliseconds.
@@ -30,6 +30,13 @@ class RedisStore:
     """A `Store` in Redis. `address` is redis://HOST:PORT/NUMBER."""
 
     def __init__(self, address: str, prefix: str = "millstream:processed:") -> None:
+        try:
+            redis = importlib.import_module("redis")
+        except ImportError as error:
+            raise UsageError(
+                "RedisStore needs redis, which is not installed: pip install 'millstream[redis]'."
+            ) from error
+        self._error: type[Exception] = redis.RedisError
         self._client: Any = redis.Redis.from_url(address, decode_responses=True)
         self._prefix = prefix
 
@@ -39,7 +46,7 @@ class RedisStore:
             if self._client.set(key, f"c:{token}", nx=True, px=_milliseconds(lease_s)):
                 return Claim.TAKEN
             return Claim.DONE if self._client.get(key) == _DONE else Claim.BUSY
-        except redis.RedisError as error:
+        except self._error as error:
             raise StoreError(f"Redis: {error}") from error
 
     def complete(self, message_id: str, token: str, ttl_s: float) -> bool:
@@ -55,7 +62,7 @@ class RedisStore:
         try:
             key = self._prefix + message_id
             return self._client.eval(script, 1, key, f"c:{token}", *arguments)
-        except redis.RedisError as error:
+        except self._error as error:
             raise StoreError(f"Redis: {error}") from error
 
 

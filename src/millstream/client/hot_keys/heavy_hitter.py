@@ -15,6 +15,8 @@ from collections.abc import Hashable
 from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
+from millstream.model.error import UsageError
+
 Item = TypeVar("Item", bound=Hashable)
 
 
@@ -40,7 +42,7 @@ class HeavyHitters(Generic[Item]):
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity={capacity}: must be at least 1")
+            raise UsageError(f"capacity={capacity}: must be at least 1")
         self._capacity = capacity
         self._counts: dict[Item, int] = {}
         #: The errors of items that took over a counter.
@@ -55,7 +57,7 @@ class HeavyHitters(Generic[Item]):
     def add(self, item: Item, weight: int = 1) -> None:
         """Count an item."""
         if weight < 0:
-            raise ValueError(f"weight={weight}: must not be negative")
+            raise UsageError(f"weight={weight}: must not be negative")
         self.total += weight
         count = self._counts.get(item)
         if count is not None:

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from millstream.client.hot_keys.heavy_hitter import HeavyHitters
 from millstream.client.producer.partitioner import by_key
+from millstream.model.error import UsageError
 
 #: Returns the partition of a key, given the number of partitions.
 PartitionFunction: TypeAlias = Callable[[bytes, int], int]
@@ -88,7 +89,7 @@ class HotKeys:
 
     def __init__(self, share: float = 0.05, records_min: int = 1000, window: int = 100_000) -> None:
         if not 0 < share <= 1:
-            raise ValueError(f"share={share}: must be above 0 and at most 1")
+            raise UsageError(f"share={share}: must be above 0 and at most 1")
         self._share = share
         self._records_min = records_min
         #: The number of records after which counting restarts.
@@ -125,7 +126,7 @@ class Salting:
         home: PartitionFunction = by_key,
     ) -> None:
         if not 1 <= spread <= SPREAD_MAX:
-            raise ValueError(f"spread={spread}: must be from 1 to {SPREAD_MAX}")
+            raise UsageError(f"spread={spread}: must be from 1 to {SPREAD_MAX}")
         self._is_hot = hot.observe if isinstance(hot, HotKeys) else hot.__contains__
         self._spread = spread
         self._home = home
@@ -139,7 +140,7 @@ class Salting:
         """Return where a key's next record goes. Records without a key use all partitions in
         turn."""
         if partitions < 1:
-            raise ValueError(f"partitions={partitions}: must be at least 1")
+            raise UsageError(f"partitions={partitions}: must be at least 1")
         if partitions != self._partitions:
             self._begin_session(partitions)
         if key is None:

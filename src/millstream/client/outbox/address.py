@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from millstream.client.outbox.source import Database
+from millstream.model.error import UsageError
 
 
 def database_at(address: str, table: str) -> Database:
@@ -12,7 +13,7 @@ def database_at(address: str, table: str) -> Database:
         try:
             from millstream.client.outbox.postgres import PostgresDatabase
         except ImportError as error:
-            raise ValueError(
+            raise UsageError(
                 "PostgreSQL needs its driver: pip install 'millstream[postgresql]'."
             ) from error
 
@@ -21,7 +22,7 @@ def database_at(address: str, table: str) -> Database:
         from millstream.client.outbox.sqlite import SqliteDatabase
 
         return SqliteDatabase(rest[1:], table)
-    raise ValueError(
+    raise UsageError(
         f"{address!r} is not a database address: use postgresql://USER@HOST/NAME, or sqlite:///FILE"
         " (sqlite:////FILE for a path from the root)."
     )

@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.client.sql import Dialect, checked_name
+from millstream.model.error import UsageError
 
 TABLE_DEFAULT: Final = "millstream_outbox"
 SHARDS_DEFAULT: Final = 4
@@ -60,7 +61,7 @@ class OutboxSchema:
     def __post_init__(self) -> None:
         checked_name(self.table)
         if not 1 <= self.shards <= SHARDS_MAX:
-            raise ValueError(f"an outbox has 1 to {SHARDS_MAX} shards, not {self.shards}.")
+            raise UsageError(f"an outbox has 1 to {SHARDS_MAX} shards, not {self.shards}.")
 
     @property
     def shard_table(self) -> str:

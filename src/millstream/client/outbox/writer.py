@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from millstream.client.outbox.schema import TABLE_DEFAULT
 from millstream.client.sql import checked_name, execute, require_transaction
+from millstream.model.error import UsageError
 
 Headers: TypeAlias = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
 
@@ -47,7 +48,7 @@ class Outbox:
         a key there is no order.
         """
         if not topic:
-            raise ValueError("an event needs the name of its topic.")
+            raise UsageError("an event needs the name of its topic.")
         require_transaction(handle)
         row = {
             "topic": topic,
@@ -70,7 +71,7 @@ def _to_bytes(given: object, what: str) -> bytes | None:
         return given.encode()
     if given is None or isinstance(given, bytes):
         return given
-    raise TypeError(
+    raise UsageError(
         f"an event's {what} must be bytes or text, not {type(given).__name__}: serialize it first."
     )
 
@@ -80,9 +81,9 @@ def _to_text(name: str, value: object) -> str | None:
         try:
             return value.decode()
         except UnicodeDecodeError:
-            raise ValueError(
+            raise UsageError(
                 f"header {name!r} is not UTF-8: the outbox stores headers as text."
             ) from None
     if value is None or isinstance(value, str):
         return value
-    raise TypeError(f"header {name!r} must be text or bytes, not {type(value).__name__}.")
+    raise UsageError(f"header {name!r} must be text or bytes, not {type(value).__name__}.")

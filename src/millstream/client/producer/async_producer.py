@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import datetime as dt
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Never, Self, Unpack, cast
+from typing import Any, Final, Generic, Never, Self, Unpack, cast
 
 from confluent_kafka import KafkaException
 
-from millstream.client.error import MillstreamError, TimedOut, UsageError
+from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import key_is_keyword, reject_unknown
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
@@ -25,12 +26,14 @@ from millstream.client.producer.producer_handle import ProducerHandle
 from millstream.client.producer.transaction import State, TransactionDriver
 from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
+from millstream.client.serializer import KeySent, ValueSent
 from millstream.client.setting import ProducerOptions, ProducerSettings
 
 _TICK_S: Final = 0.001
+_TICK_IDLE_S: Final = 0.1
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[KeySent, ValueSent]):
     """`Producer` for asyncio; see there. Create and use it on one event loop.
 
     >>> async def main():
@@ -43,7 +46,9 @@ class AsyncProducer:
     """
 
     def __init__(
-        self, bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        **options: Unpack[ProducerOptions[KeySent, ValueSent]],
     ) -> None:
         self._loop = running_loop("AsyncProducer")
         self._core = ProducerCore(
@@ -63,9 +68,9 @@ class AsyncProducer:
     async def send(
         self,
         topic: str,
-        value: Any,
+        value: ValueSent | None,
         *extra: Never,
-        key: Any = None,
+        key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -109,7 +114,7 @@ class AsyncProducer:
         return cast("AsyncDelivery", delivery)
 
     async def send_and_wait(
-        self, topic: str, value: Any, *extra: Never, **keywords: Any
+        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
     ) -> RecordMetadata:
         """Send a record and wait until it is delivered. The keywords are those of `send`."""
         return await (await self.send(topic, value, *extra, **keywords))
@@ -127,11 +132,15 @@ class AsyncProducer:
         while len(handle):
             handle.dispatch_reports()
             if deadline is not None and self._loop.time() > deadline:
-                raise TimedOut(f"{len(handle)} records are not delivered after {timeout} s.")
+                raise handle.flush_timeout(len(handle), timeout)
             await asyncio.sleep(_TICK_S)
         handle.raise_failures()
 
-    def transaction(self) -> AsyncTransaction:
+    async def refresh(self, topic: str) -> None:
+        """As `Producer.refresh`."""
+        await asyncio.to_thread(self._core.refresh, topic)
+
+    def transaction(self) -> AsyncTransaction[KeySent, ValueSent]:
         """Return a transaction, which begins with its `async with` block.
 
         >>> async def main():
@@ -230,16 +239,33 @@ class _LoopProducerHandle(ProducerHandle):
     _timer: asyncio.TimerHandle | None = None
 
     _is_over = False
+    _dispatches_always = False
 
     def start_dispatcher(self) -> None:
+        self._dispatch_in(_TICK_S)
+
+    def _dispatch_in(self, seconds: float) -> None:
+        if self._timer is not None and self._timer.when() > self._now() + seconds:
+            self._timer.cancel()
+            self._timer = None
         if self._timer is None and self.loop is not None and not self._is_over:
-            self._timer = self.loop.call_later(_TICK_S, self._tick)
+            self._timer = self.loop.call_later(seconds, self._tick)
+
+    def _now(self) -> float:
+        assert self.loop is not None
+        return self.loop.time()
+
+    def dispatch_always(self) -> None:
+        self._dispatches_always = True
+        self.start_dispatcher()
 
     def _tick(self) -> None:
         self._timer = None
         self.dispatch_reports()
         if len(self):
             self.start_dispatcher()
+        elif self._dispatches_always:
+            self._dispatch_in(_TICK_IDLE_S)
 
     def begin_closing(self) -> None:
         super().begin_closing()

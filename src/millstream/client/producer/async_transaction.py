@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import TYPE_CHECKING, Any, Generic, Never, Self
 
 from millstream.client.error import DeliveryError, MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.producer.delivery import AsyncDelivery
 from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 from millstream.client.record import Partition
+from millstream.client.schedule import Headers
+from millstream.client.serializer import KeySent, ValueSent
 
 _logger = logging.getLogger(__name__)
 
 
-class AsyncTransaction:
+class AsyncTransaction(Generic[KeySent, ValueSent]):
     """Begins with its `async with` block and commits at its end. An exception aborts it."""
 
     def __init__(
@@ -30,8 +33,23 @@ class AsyncTransaction:
         self._flush = flush
         self._driver: TransactionDriver | None = None
         self._ended: State | None = None
-        #: The producer's `send`.
-        self.send = send
+        #: The producer's own method: a method around it would cost time for each record.
+        self.send = send  # type: ignore[method-assign]
+
+    if TYPE_CHECKING:
+
+        async def send(
+            self,
+            topic: str,
+            value: ValueSent | None,
+            *extra: Never,
+            key: KeySent | None = None,
+            headers: Headers | None = None,
+            partition: int | None = None,
+            timestamp: int | None = None,
+            delay: dt.timedelta | float | None = None,
+            deliver_at: dt.datetime | int | None = None,
+        ) -> AsyncDelivery: ...
 
     @property
     def state(self) -> State:

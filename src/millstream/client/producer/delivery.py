@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Never, Protocol
 
 from confluent_kafka import KafkaError, Message
 
+from millstream.client.connection_error import ConnectionErrors
 from millstream.client.error import BrokerError, DeliveryError, TimedOut, UsageError, from_kafka
 from millstream.client.old_name import reject_unknown
 from millstream.client.record import RecordMetadata, metadata_of
@@ -26,6 +27,8 @@ DoneCallback = Callable[["Delivery"], object]
 
 class ReportDispatcher(Protocol):
     """What a delivery needs of its producer handle."""
+
+    errors: ConnectionErrors
 
     def dispatch_reports(self) -> bool:
         """Dispatch the reports in the queue. False if another thread does."""
@@ -85,6 +88,7 @@ class Delivery:
         self._dispatcher.forget_failure(self)
         error = from_kafka(self._error, "The record was not delivered", DeliveryError)
         assert isinstance(error, BrokerError)
+        self._dispatcher.errors.explain(error)
         return error
 
     def add_done_callback(self, callback: DoneCallback) -> None:

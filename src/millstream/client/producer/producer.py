@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Never, Self, Unpack
+from typing import Any, Final, Generic, Never, Self, Unpack
 
 from confluent_kafka import KafkaException
 
@@ -15,7 +16,9 @@ from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer_core import ProducerCore
 from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
 from millstream.client.producer.transaction import State, Transaction, TransactionDriver
+from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
+from millstream.client.serializer import KeySent, ValueSent
 from millstream.client.setting import ProducerOptions, ProducerSettings
 
 #: A sending thread dispatches reports after this many records.
@@ -24,7 +27,7 @@ DISPATCH_EVERY: Final = 256
 _OTHER_DISPATCHER_S: Final = 0.001
 
 
-class Producer:
+class Producer(Generic[KeySent, ValueSent]):
     """Sends records. Retries keep their order and make no duplicates.
 
     >>> with Producer() as producer:
@@ -37,11 +40,13 @@ class Producer:
     `close()` wait until all records are delivered, and raise failures that were not checked.
     `bootstrap_servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092. The
     keywords are those of `ProducerSettings`. Times are in seconds, except `linger_ms`. All methods
-    may be called from any thread.
+    may be called from any thread. Type checkers infer `Producer[K, V]` from the serializers.
     """
 
     def __init__(
-        self, bootstrap_servers: str | None = None, **options: Unpack[ProducerOptions]
+        self,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        **options: Unpack[ProducerOptions[KeySent, ValueSent]],
     ) -> None:
         self._core = ProducerCore(bootstrap_servers, ProducerSettings.of(options), Delivery)
         self._handle = self._core.handle
@@ -51,9 +56,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Any,
+        value: ValueSent | None,
         *extra: Never,
-        key: Any = None,
+        key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
@@ -99,6 +104,12 @@ class Producer:
             handle.dispatch_reports()
         return delivery
 
+    def send_and_wait(
+        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
+    ) -> RecordMetadata:
+        """Send a record and wait until it is delivered. The keywords are those of `send`."""
+        return self.send(topic, value, *extra, **keywords).result()
+
     def flush(self, timeout: float | None = None, **unknown: Never) -> None:
         """Wait until every record is delivered or expired."""
         if unknown:
@@ -109,7 +120,7 @@ class Producer:
         """Fetch the metadata of a topic now. If the topic was deleted, its pending records fail."""
         self._core.refresh(topic)
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[KeySent, ValueSent]:
         """Begin a transaction; needs a producer with a `transactional_id`.
 
         >>> with Producer(transactional_id="billing-1") as producer:

@@ -7,6 +7,7 @@ has everything that a plain record does not need.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from confluent_kafka import KafkaException
@@ -16,7 +17,7 @@ from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.partitioner import PartitionCounts, checked_partition, function_of
 from millstream.client.producer.producer_handle import ProducerHandle, closed_error, delivery_error
 from millstream.client.producer.transaction import State, TransactionDriver
-from millstream.client.serializer import encoded, no_serializer_error
+from millstream.client.serializer import encoded, no_serializer_error, serialize_of
 from millstream.client.setting import ProducerSettings
 
 _METADATA_S_MAX = 30.0
@@ -27,7 +28,7 @@ class ProducerCore:
 
     def __init__(
         self,
-        servers: str | None,
+        servers: str | Sequence[str] | None,
         settings: ProducerSettings,
         delivery: type[Delivery],
         handle: type[ProducerHandle] = ProducerHandle,
@@ -45,6 +46,10 @@ class ProducerCore:
             or settings.key_serializer is not None
             or settings.value_serializer is not None
         )
+        self._serialize_key = serialize_of("key_serializer", settings.key_serializer)
+        self._serialize_value = serialize_of("value_serializer", settings.value_serializer)
+        if settings.on_statistics is not None:
+            self.handle.dispatch_always()
         self.driver: TransactionDriver | None = None
         if settings.transactional_id is not None:
             self.driver = TransactionDriver(self.handle.rdkafka, self._set_open)
@@ -64,11 +69,10 @@ class ProducerCore:
         """Encode key and value, and choose the partition. Never waits: `count` is given if
         `needs_count`.
         """
-        settings = self._settings
-        if settings.key_serializer is not None:
-            key = encoded(settings.key_serializer, key, "key", topic)
-        if settings.value_serializer is not None:
-            value = encoded(settings.value_serializer, value, "value", topic)
+        if self._serialize_key is not None:
+            key = encoded(self._serialize_key, key, "key", topic)
+        if self._serialize_value is not None:
+            value = encoded(self._serialize_value, value, "value", topic)
         if partition is None and self._partition_function is not None:
             assert count is not None
             key = key.encode() if isinstance(key, str) else key
@@ -95,7 +99,8 @@ class ProducerCore:
             raise UsageError("Transactions need a producer with transactional_id='...'.")
         if self.is_closed:
             raise closed_error()
-        self.driver.begin()
+        with self.handle.errors.explaining():
+            self.driver.begin()
         return self.driver
 
     def close(self) -> None:
@@ -121,12 +126,12 @@ class ProducerCore:
 
     def refresh(self, topic: str) -> None:
         """Fetch the metadata of a topic. librdkafka applies it to all records of the topic."""
-        with translated(f"Asking for topic {topic!r}"):
+        with self.handle.errors.explaining(), translated(f"Asking for topic {topic!r}"):
             self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX)
 
     def _partition_count(self, topic: str) -> int:
         what = f"Asking for the partitions of {topic!r}"
-        with translated(what):
+        with self.handle.errors.explaining(), translated(what):
             found = self.handle.rdkafka.list_topics(topic, timeout=_METADATA_S_MAX).topics[topic]
         if found.error is not None:
             raise from_kafka(found.error, what)

@@ -21,6 +21,7 @@ from typing import Any, Final, NoReturn
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
 
+from millstream.client.connection_error import ConnectionErrors, with_errors
 from millstream.client.error import (
     ClosedError,
     DeliveryError,
@@ -66,10 +67,12 @@ class ProducerHandle:
         loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.loop = loop
-        self.rdkafka = open_handle(properties)
+        self.errors = ConnectionErrors()
+        self.rdkafka = open_handle(with_errors(properties, self.errors))
         self.produce: Callable[..., None] = self.rdkafka.produce
         self.delivery: type[Delivery] = delivery_type(base, self, loop)
         self._dispatch_lock = threading.Lock()
+        self.errors.serve = self.dispatch_reports
         self._dispatch_thread: int | None = None
         self._dispatched = threading.Condition(threading.Lock())
         self._failures: dict[Delivery, None] = {}
@@ -130,6 +133,10 @@ class ProducerHandle:
             )
             self._dispatcher.start()
 
+    def dispatch_always(self) -> None:
+        """Dispatch also while no record is in flight: statistics arrive then as well."""
+        self.start_dispatcher()
+
     def record_failure(self, delivery: Delivery, error: KafkaError) -> None:
         """Keep a failed delivery for `flush` to raise. Purged records do not count."""
         if error.code() in _PURGED:
@@ -150,8 +157,14 @@ class ProducerHandle:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left := self._flush(SLICE_S):
             if deadline is not None and time.monotonic() > deadline:
-                raise TimedOut(f"{left} records are not delivered after {timeout_s} s.")
+                raise self.flush_timeout(left, timeout_s)
         self.raise_failures()
+
+    def flush_timeout(self, left: int, timeout_s: float | None) -> TimedOut:
+        """Return the error for records that are not delivered in time."""
+        error = TimedOut(f"{left} records are not delivered after {timeout_s} s.")
+        self.errors.explain(error)
+        return error
 
     def _flush(self, timeout_s: float) -> int:
         try:

@@ -9,11 +9,12 @@ timeout, and aborts after abortable ones. Its calls block.
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from types import TracebackType
-from typing import Any, Final, Never, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
@@ -31,6 +32,8 @@ from millstream.client.error import (
 from millstream.client.old_name import reject_unknown
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import Partition, row_of
+from millstream.client.schedule import Headers
+from millstream.client.serializer import KeySent, ValueSent
 
 TIMEOUT_S: Final = 60.0
 _ARRIVAL_S_MAX: Final = 1.0
@@ -175,14 +178,29 @@ class TransactionDriver:
         return failure
 
 
-class Transaction:
+class Transaction(Generic[KeySent, ValueSent]):
     """Commits at the end of its `with` block. An exception aborts it."""
 
     def __init__(self, driver: TransactionDriver, send: Callable[..., Delivery]) -> None:
         self._driver = driver
-        #: The producer's `send`.
-        self.send = send
+        #: The producer's own method: a method around it would cost time for each record.
+        self.send = send  # type: ignore[method-assign]
         self._ended: State | None = None
+
+    if TYPE_CHECKING:
+
+        def send(
+            self,
+            topic: str,
+            value: ValueSent | None,
+            *extra: Never,
+            key: KeySent | None = None,
+            headers: Headers | None = None,
+            partition: int | None = None,
+            timestamp: int | None = None,
+            delay: dt.timedelta | float | None = None,
+            deliver_at: dt.datetime | int | None = None,
+        ) -> Delivery: ...
 
     @property
     def state(self) -> State:

@@ -34,7 +34,6 @@ from millstream.client.worker.queue.job_queue import JobQueue
 from millstream.client.worker.queue.offset_metadata import OffsetMetadata
 from millstream.client.worker.queue.outcome import Counts
 from millstream.client.worker.queue.topic_queue import TopicQueues
-from millstream.client.worker.topics import client_options
 
 _logger = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ _TRANSACTION_S_MAX: Final = 20.0
 class SessionConfig:
     """What a worker gives to each of its sessions."""
 
-    servers: str | None
+    servers: str | Sequence[str] | None
     group: str
     topics: list[str]
     settings: WorkerSettings
@@ -137,7 +136,7 @@ class WorkerSession:
         if not config.routes.cron:
             return None
         topic = cron_topic(config.group)
-        log = TopicTickLog(topic, config.servers, client_options(config.settings))
+        log = TopicTickLog(topic, config.servers, config.settings.admin_options)
         owned = Partition(topic, 0)
         return CronClock(config.routes.cron, log, lambda: owned in self._consumer.assignment)
 
@@ -285,9 +284,10 @@ class WorkerSession:
                 _logger.warning("%s", error)
 
     def _open_consumer(self, config: SessionConfig) -> Consumer:
+        given = self._settings.consumer_options
         options: dict[str, Any] = {
-            **self._settings.consumer,
-            "config": _CONSUMER_CONFIG | dict(self._settings.consumer.get("config", {})),
+            **given,
+            "config": _CONSUMER_CONFIG | dict(given.get("config", {})),
             "commit_interval": 0,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,

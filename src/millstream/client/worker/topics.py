@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from millstream.client.admin import Admin
 from millstream.client.record import Partition
@@ -17,7 +16,7 @@ from millstream.client.worker.policy.policy import WorkerSettings
 class WorkerTopics:
     """Asks the brokers about the topics of a worker, and creates those that are missing."""
 
-    def __init__(self, servers: str | None, settings: WorkerSettings) -> None:
+    def __init__(self, servers: str | Sequence[str] | None, settings: WorkerSettings) -> None:
         self._servers = servers
         self._settings = settings
 
@@ -57,9 +56,4 @@ class WorkerTopics:
         admin.create_topic(name, partitions=partitions, config=config, if_missing=True)
 
     def _admin(self) -> Admin:
-        return Admin(self._servers, **client_options(self._settings))
-
-
-def client_options(settings: WorkerSettings) -> Mapping[str, Any]:
-    """Return the keywords that all clients of a worker share."""
-    return {"config": settings.consumer.get("config", {})}
+        return Admin(self._servers, **self._settings.admin_options)

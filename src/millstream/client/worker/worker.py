@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Never, Self, TypeVar, Unpack, overload
 
-from millstream.client.consumer.consumer import topics_of
+from millstream.client.consumer.subscription import topics_of
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.old_name import reject_unknown
 from millstream.client.worker.cron.expression import CronExpression
@@ -64,7 +64,7 @@ class Worker:
 
     def __init__(
         self,
-        bootstrap_servers: str | None = None,
+        bootstrap_servers: str | Sequence[str] | None = None,
         *,
         topics: Sequence[str] | None = None,
         group_id: str = "",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from millstream.model.error import MillstreamError
+from millstream.model.error import MillstreamError, UsageError
 from millstream.spark.error_text import error_sentence, parse_error
 from millstream.spark.pipeline.flow_progress import FlowProgress, RunProgress
 from millstream.spark.pipeline.project import Project
@@ -49,7 +49,7 @@ class UpdateSelection:
 
     def __post_init__(self) -> None:
         if self.full_refresh_all and (self.refresh or self.full_refresh):
-            raise ValueError("a full refresh of all tables excludes naming tables.")
+            raise UsageError("a full refresh of all tables excludes naming tables.")
 
 
 class PipelineUpdate:

@@ -7,7 +7,7 @@ week stay in any case: a group that is behind still finds them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from millstream.client.admin import Admin
@@ -32,7 +32,7 @@ class TopicTickLog:
     """
 
     def __init__(
-        self, topic: str, bootstrap_servers: str | None, clients: Mapping[str, Any]
+        self, topic: str, bootstrap_servers: str | Sequence[str] | None, clients: Mapping[str, Any]
     ) -> None:
         self._topic = topic
         self._servers = bootstrap_servers

@@ -146,7 +146,7 @@ class Job(Generic[Value]):
 
         The record is sent before the message counts as processed. With `transactional=True` both
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
-        in `producer=` encode.
+        of the worker encode.
         """
         if extra:
             raise key_is_keyword(topic)
@@ -167,6 +167,6 @@ class Job(Generic[Value]):
         if not isinstance(given, str | bytes | None):
             raise UsageError(
                 f"job.send takes bytes, strings or None as the {part}, not {given!r}. Other values "
-                f"need Worker(producer={{'{part}_serializer': ...}})."
+                f"need Worker({part}_serializer=...), for example JsonSerializer()."
             )
         return given

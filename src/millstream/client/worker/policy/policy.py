@@ -12,34 +12,39 @@ import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypedDict
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
+from millstream.client.connection import ConnectionOptions, ConnectionSettings, one_of
 from millstream.client.error import SerializationError, UsageError
 from millstream.client.schedule import TOPIC_CONFIG, parked_topic, scheduled_topic
-from millstream.client.serializer import Serializer
-from millstream.client.setting import (
-    Checked,
-    ConsumerSettings,
-    ProducerSettings,
-    at_least,
-    one_of,
+from millstream.client.serializer import (
+    AnyDeserializer,
+    AnySerializer,
+    Serialize,
+    deserialize_of,
+    serialize_of,
 )
+from millstream.client.setting import ConsumerSettings, ProducerSettings, at_least
 from millstream.client.worker.message.header import dead_letter_topic, retry_topic
 from millstream.client.worker.policy.breaker import Breaker
 from millstream.client.worker.policy.rate_limit import RateLimit
 
 Order: TypeAlias = Literal["key", "none"]
 OnExpired: TypeAlias = Literal["drop", "dead_letter"]
-Serializers: TypeAlias = tuple[Serializer | None, Serializer | None]
+Serializers: TypeAlias = tuple[Serialize | None, Serialize | None]
 _LEVELS_MAX: Final = 5
 #: Client options that the worker sets itself.
 _CONSUMER_OWN: Final = ("delivery", "producer", "commit_interval", "on_revoke", "on_lost")
 _PRODUCER_OWN: Final = ("transactional_id",)
 
 
-class WorkerOptions(TypedDict, total=False):
+class WorkerOptions(ConnectionOptions, total=False):
     """The keywords of `Worker`; see `WorkerSettings`."""
 
+    key_deserializer: AnyDeserializer[Any] | None
+    value_deserializer: AnyDeserializer[Any] | None
+    key_serializer: AnySerializer[Any] | None
+    value_serializer: AnySerializer[Any] | None
     order: Order
     concurrency: int
     attempts_max: int
@@ -64,11 +69,17 @@ class WorkerOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerSettings(Checked):
+class WorkerSettings(ConnectionSettings):
     """The settings of a worker, checked."""
 
     arguments: ClassVar[tuple[str, ...]] = ("bootstrap_servers", "topics", "group_id", "handler")
 
+    #: Decode the keys and values of the messages.
+    key_deserializer: AnyDeserializer[Any] | None = None
+    value_deserializer: AnyDeserializer[Any] | None = None
+    #: Encode what handlers send. Retried messages and dead letters keep their bytes.
+    key_serializer: AnySerializer[Any] | None = None
+    value_serializer: AnySerializer[Any] | None = None
     #: `key`: messages of one key run one after the other, and each is done, or a dead letter,
     #: before the next starts. `none`: all run at once, and failed ones wait in retry topics.
     order: Order = "key"
@@ -108,12 +119,16 @@ class WorkerSettings(Checked):
     #: Attempts that may start in this process, for example "100/s". Each process counts by itself.
     rate_limit: str | None = None
     create_topics: bool = True
-    #: Further options of the consumer and the producer. The serializers of the producer apply to
-    #: what handlers send. Retried messages and dead letters keep their bytes.
+    #: Further options of the consumer and the producer. They override the worker's.
     consumer: dict[str, Any] = field(default_factory=dict)
     producer: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        ConnectionSettings.__post_init__(self)
+        for name in ("key_deserializer", "value_deserializer"):
+            deserialize_of(name, getattr(self, name))
+        for name in ("key_serializer", "value_serializer"):
+            serialize_of(name, getattr(self, name))
         one_of("order", self.order, ("key", "none"))
         for name in ("concurrency", "attempts_max", "window", "window_bytes"):
             at_least(name, getattr(self, name), 1)
@@ -144,8 +159,19 @@ class WorkerSettings(Checked):
 
     @property
     def serializers(self) -> Serializers:
-        """The serializers for keys and values that handlers send."""
-        return self.producer.get("key_serializer"), self.producer.get("value_serializer")
+        """The functions that encode keys and values that handlers send."""
+        key = self.producer.get("key_serializer", self.key_serializer)
+        value = self.producer.get("value_serializer", self.value_serializer)
+        return serialize_of("key_serializer", key), serialize_of("value_serializer", value)
+
+    @property
+    def consumer_options(self) -> dict[str, Any]:
+        """The consumer's options."""
+        deserializers = {
+            "key_deserializer": self.key_deserializer,
+            "value_deserializer": self.value_deserializer,
+        }
+        return self._with_connection(deserializers | self.consumer)
 
     @property
     def producer_options(self) -> dict[str, Any]:
@@ -153,7 +179,19 @@ class WorkerSettings(Checked):
         are bytes already.
         """
         serializers = ("key_serializer", "value_serializer")
-        return {name: option for name, option in self.producer.items() if name not in serializers}
+        own = {name: option for name, option in self.producer.items() if name not in serializers}
+        return self._with_connection(own)
+
+    @property
+    def admin_options(self) -> dict[str, Any]:
+        """The options of the client that creates topics. It connects as the consumer does."""
+        names = {each.name for each in dataclasses.fields(ConnectionSettings)}
+        found = self._with_connection(self.consumer)
+        return {name: option for name, option in found.items() if name in names}
+
+    def _with_connection(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        config = {**self.config, **options.get("config", {})}
+        return {**self.connection_options(), **options, "config": config}
 
     @property
     def interval_s(self) -> float:
