@@ -78,19 +78,6 @@ class Consumer(Generic[KeyRead, ValueRead]):
             self._core.close(is_failing=True)
             raise
 
-    @classmethod
-    def over(cls, core: ConsumerCore) -> Self:
-        """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
-        consumer = cls.__new__(cls)
-        consumer._core = core  # noqa: SLF001
-        return consumer
-
-    def load_ahead(self) -> None:
-        """Let deserializers of schema registries look up schemas inside `poll`, not at the first
-        access to a value.
-        """
-        self._core.load_ahead()
-
     def poll(
         self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
     ) -> Records[KeyRead, ValueRead]:
@@ -192,6 +179,20 @@ class Consumer(Generic[KeyRead, ValueRead]):
         traceback: TracebackType | None,
     ) -> None:
         self._core.close(is_failing=error is not None)
+
+
+def load_ahead(consumer: Consumer[Any, Any]) -> None:
+    """Let deserializers of schema registries look up schemas inside `poll`, not at the first access
+    to a value.
+    """
+    consumer._core.load_ahead()  # noqa: SLF001
+
+
+def consumer_over(core: ConsumerCore) -> Consumer[Any, Any]:
+    """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
+    consumer: Consumer[Any, Any] = Consumer.__new__(Consumer)
+    consumer._core = core  # noqa: SLF001
+    return consumer
 
 
 def required(topics: Sequence[str] | None, pattern: str | re.Pattern[str] | None) -> Subscription:

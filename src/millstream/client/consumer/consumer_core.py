@@ -85,7 +85,7 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
-        self._errors.on_rejected = self._fetcher.keep_error
+        self._errors.on_rejected = self._fetcher.keep_first_error
         self._errors.serve = self._fetcher.serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None

@@ -117,6 +117,11 @@ class Fetcher:
         else:
             _logger.warning("Another error before the application has seen the first: %s", error)
 
+    def keep_first_error(self, error: BaseException) -> None:
+        """Keep an error that librdkafka reports repeatedly, unless one is kept already."""
+        if self.pending_error is None:
+            self.pending_error = error
+
     def raise_pending_error(self) -> None:
         """Raise the error that was kept, if there is one."""
         if self.pending_error is not None and not self._is_rebalancing():
