@@ -71,7 +71,7 @@ def wait_for_results(prometheus: PrometheusProcess, asked: list[Query]) -> None:
         return not missing
 
     try:
-        wait_until(all_have_results, "a result of every query")
+        wait_until(all_have_results, "a result of every query", seconds_max=120.0)
     except AssertionError as error:
         error.add_note("without a result:\n" + "\n".join(str(each) for each in missing))
         raise

@@ -78,6 +78,8 @@ def test_every_query_has_a_result(tmp_path: Path) -> None:
             everything = [query._replace(is_after_event=False) for query in asked]
             wait_for_results(prometheus, everything)
             names = workers.metric_names()
+            # A kill would leave the processes behind that the command started.
+            assert workers.stop() == 0
     unknown = {
         name
         for query in asked
