@@ -63,7 +63,7 @@ EXAMPLES = [
         until="billed 2 apples",
     ),
     Example(
-        "@worker.handler",
+        "def bill(job):",
         before=ORDERS + BILLS + 'def invoice(value): return b"invoice for " + value\n',
         until="billed invoice for 2 apples",
     ),
