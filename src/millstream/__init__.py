@@ -108,7 +108,9 @@ if TYPE_CHECKING:
     from millstream.client.worker import Breaker as Breaker
     from millstream.client.worker import DeadlinePassed as DeadlinePassed
     from millstream.client.worker import Hint as Hint
+    from millstream.client.worker import InvalidPayload as InvalidPayload
     from millstream.client.worker import Job as Job
+    from millstream.client.worker import MessageExpired as MessageExpired
     from millstream.client.worker import ProcessDied as ProcessDied
     from millstream.client.worker import Worker as Worker
     from millstream.model.error import MillstreamError as MillstreamError
@@ -205,7 +207,16 @@ _NAMES: Final = {
     ),
     "client.sql": ("DatabaseUseError",),
     "client.tracing.consumer_tracing": ("process_span",),
-    "client.worker": ("Breaker", "DeadlinePassed", "Hint", "Job", "ProcessDied", "Worker"),
+    "client.worker": (
+        "Breaker",
+        "DeadlinePassed",
+        "Hint",
+        "InvalidPayload",
+        "Job",
+        "MessageExpired",
+        "ProcessDied",
+        "Worker",
+    ),
     "model.error": ("MillstreamError", "UsageError"),
     "testing.broker": ("LocalBroker",),
     "testing.error": ("LocalBrokerError", "MemberNotFoundError"),
