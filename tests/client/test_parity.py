@@ -18,9 +18,6 @@ from millstream.client import (
     Transaction,
 )
 
-#: Methods of one side only: `over` is for callbacks of an AsyncConsumer.
-ALLOWED = {"Consumer": {"over"}}
-
 
 def public(kind: type[Any]) -> dict[str, Any]:
     return {name: each for name, each in vars(kind).items() if not name.startswith("_")}
@@ -42,7 +39,7 @@ def arguments(method: Any) -> list[tuple[str, Any, Any, str]]:
 )
 def test_both_have_the_same_methods_and_arguments(sync: type[Any], asynchronous: type[Any]) -> None:
     plain, awaited = public(sync), public(asynchronous)
-    assert plain.keys() - ALLOWED.get(sync.__name__, set()) == awaited.keys()
+    assert plain.keys() == awaited.keys()
     for name, method in awaited.items():
         if inspect.isfunction(method):
             assert arguments(method) == arguments(plain[name]), name

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    NewTopic,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
+from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from harness.broker_process import HOST, free_port
-from harness.kafka_process import kafka_broker
+from harness.secure_kafka import SCRAM_MODULE, make_certificates, secure_kafka
 from harness.spark_reading import read_source
 from millstream.model.error import BrokerError
 from millstream.spark.error import ProtocolError
@@ -29,20 +21,6 @@ pytestmark = pytest.mark.soak
 TOPIC = "secret"
 COPY = "copy"
 COUNT = 50
-_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
-_SETTINGS = """
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL
-ssl.keystore.type=PEM
-ssl.keystore.location={folder}/server.pem
-ssl.truststore.type=PEM
-ssl.truststore.location={folder}/ca.pem
-listener.name.ssl.ssl.client.auth=required
-sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
-listener.name.sasl_ssl.plain.sasl.jaas.config={plain} required user_alice="pencil";
-listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config={scram} required;
-listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config={scram} required;
-"""
 
 
 class Secure(NamedTuple):
@@ -63,47 +41,17 @@ class Secure(NamedTuple):
         } | {f"kafka.{name}": value for name, value in given.items()}
 
 
-def _make_certificates(folder: Path) -> None:
-    """Create one certificate for authority, server and client."""
-    subject = ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}", "-days", "2"]
-    files = ["-keyout", "key.pem", "-out", "ca.pem"]
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    both = (folder / "key.pem").read_text() + (folder / "ca.pem").read_text()
-    (folder / "server.pem").write_text(both)
-
-
 @pytest.fixture(scope="module")
 def secure() -> Iterator[Secure]:
-    with kafka_broker() as broker:
-        folder: Path = broker.folder
-        _make_certificates(folder)
-        found = Secure(f"{HOST}:{free_port()}", f"{HOST}:{free_port()}", folder)
-        path = folder / "server.properties"
-        more = f",SSL://{found.ssl},SASL_SSL://{found.sasl}"
-        lines = [
-            line + more if line.startswith(("listeners=", "advertised.listeners=")) else line
-            for line in path.read_text().splitlines()
-        ]
-        settings = _SETTINGS.format(folder=folder, plain=_PLAIN, scram=_SCRAM)
-        path.write_text("\n".join(lines) + settings)
-        broker.start()
-        _fill(broker.bootstrap)
-        yield found
+    with secure_kafka() as listeners:
+        _fill(listeners.plain)
+        yield Secure(listeners.ssl, listeners.sasl, listeners.folder)
 
 
 def _fill(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers})
     for made in admin.create_topics([NewTopic(TOPIC, 1, 1), NewTopic(COPY, 1, 1)]).values():
         made.result(60)
-    for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        user = UserScramCredentialUpsertion("alice", ScramCredentialInfo(kind, 4096), b"pencil")
-        for done in admin.alter_user_scram_credentials([user]).values():
-            done.result(60)
     producer = Producer({"bootstrap.servers": servers})
     for number in range(COUNT):
         producer.produce(TOPIC, f"value-{number}")
@@ -137,7 +85,7 @@ def test_sasl_over_tls(secure: Secure, mechanism: str) -> None:
 
 
 def test_an_unknown_certificate_is_rejected(secure: Secure, tmp_path: Path) -> None:
-    _make_certificates(tmp_path)
+    make_certificates(tmp_path)
     options: dict[str, Any] = secure.options(
         secure.sasl,
         "SASL_SSL",
@@ -152,7 +100,7 @@ def test_an_unknown_certificate_is_rejected(secure: Secure, tmp_path: Path) -> N
 
 
 def test_spark_reads_and_writes(spark: SparkSession, secure: Secure) -> None:
-    jaas = f'{_SCRAM} required username="alice" password="pencil";'
+    jaas = f'{SCRAM_MODULE} required username="alice" password="pencil";'
     options = secure.options(
         secure.sasl, "SASL_SSL", sasl__mechanism="SCRAM-SHA-512", sasl__jaas__config=jaas
     )

@@ -114,6 +114,6 @@ def test_a_pipeline_on_two_workers(
     large = [f"o{n}" for n in range(COUNT) if n * 1000 >= LARGE_CENTS and n % 50 != 49]
     written = read_client(own_broker, "large-orders", 2, "read_committed")
     assert sorted(json.loads(row.value or b"")["order_id"] for row in written) == sorted(large)
-    letters = list(DeadLetterTopic({"bootstrap.servers": servers}, "orders").letters())
+    letters = list(DeadLetterTopic("orders", servers).letters())
     assert len(letters) == COUNT // 50
     assert {letter.value for letter in letters} == {b"{broken"}

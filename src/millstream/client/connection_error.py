@@ -19,6 +19,7 @@ _UNKNOWN: Final = (
     "No broker responded: check that bootstrap_servers names the port of a running broker, and "
     "that security_protocol fits that port ('SSL' for TLS)."
 )
+_TLS: Final = ("ssl://", "sasl_ssl://")
 _STEPS: Final = {
     KafkaError._RESOLVE: "Check the host name in bootstrap_servers.",  # noqa: SLF001
     KafkaError._SSL: (  # noqa: SLF001
@@ -51,15 +52,16 @@ class ConnectionErrors:
         if error.code() in _STEPS:
             self._last = error
         if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
-            self.on_rejected(BrokerError(self.advice(), error.name(), error.code()))
+            sentence = f"Connecting: the broker rejected the client. {self.advice()}"
+            self.on_rejected(BrokerError(sentence, error.name(), error.code()))
 
     def advice(self) -> str:
         """Return the last error and what to do about it, as sentences."""
         if self._last is None:
             return _UNKNOWN
         reason, code = self._last.str().rstrip("."), self._last.code()
-        if "SSL connection closed" in reason:
-            # That is how a port without TLS ends the connection.
+        if reason.startswith(_TLS) and "Connect to" not in reason:
+            # The connection was made: the port is one without TLS, and ended the handshake.
             code = KafkaError._SSL  # noqa: SLF001
         return f"The last error: {reason}. {_STEPS[code]}"
 

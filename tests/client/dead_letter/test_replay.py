@@ -74,7 +74,7 @@ def values(bootstrap: str, topic: str, count: int) -> Counter[int]:
 
 
 def dead_letters_of(bootstrap: str, topic: str) -> DeadLetterTopic:
-    return DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
+    return DeadLetterTopic(topic, bootstrap)
 
 
 def test_each_letter_is_replayed_once_for_any_selection(bootstrap: str, name: Name) -> None:
@@ -87,7 +87,7 @@ def test_each_letter_is_replayed_once_for_any_selection(bootstrap: str, name: Na
     assert (second.replayed, second.already) == (6, 6)
     late = Selection(since_ms=1_700_000_000_050, until_ms=1_700_000_000_058)
     assert Replay(dead_letters, late, again=True, to=topic).run().replayed == 8
-    rest = Replay(dead_letters, Selection(topic=topic, group="billing")).run()
+    rest = Replay(dead_letters, Selection(topic=topic, group_id="billing")).run()
     assert (rest.replayed, rest.already) == (60 - 36 - 3, 36 + 3)
     assert Replay(dead_letters, Selection(topic="other")).run().replayed == 0
     found = values(bootstrap, topic, 60 + 5)

@@ -30,7 +30,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def letters(bootstrap: str, topic: str) -> list[DeadLetter]:
-    return list(DeadLetterTopic({"bootstrap.servers": bootstrap}, topic).letters())
+    return list(DeadLetterTopic(topic, bootstrap).letters())
 
 
 def ends(bootstrap: str, topic: str) -> int:
@@ -81,7 +81,7 @@ def test_output_that_is_too_large(
 
 
 def letters_of(bootstrap: str, topic: str) -> list[DeadLetter]:
-    dead_letters = DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
+    dead_letters = DeadLetterTopic(topic, bootstrap)
     dead_letters.topic = topic
     return list(dead_letters.letters())
 

@@ -92,7 +92,7 @@ def test_from_init_to_topics_and_dead_letters(servers: str, project: Path) -> No
     assert {each["state"] for each in flows.values()} == {"completed"}
     assert "rows/s" in done.stderr
     assert large_orders(servers) == ["o2"]
-    (letter,) = DeadLetterTopic({"bootstrap.servers": servers}, "orders").letters()
+    (letter,) = DeadLetterTopic("orders", servers).letters()
     assert letter.value == b"{broken"
     assert (letter.origin.topic, letter.origin.group) == ("orders", "orders-pipeline")
 

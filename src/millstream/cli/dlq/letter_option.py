@@ -106,7 +106,7 @@ def selection(
         error=error,
         key=None if key is None else key.encode(),
         topic=topic,
-        group=group,
+        group_id=group,
         since_ms=None if since is None else parse_moment_option(since, "--since"),
         until_ms=None if until is None else parse_moment_option(until, "--until"),
         ids=frozenset(map(letter_id, letters)) if letters else None,
@@ -126,7 +126,9 @@ def dead_letters_of(topic: str, servers: str, properties: list[str] | None) -> D
     """Return the dead-letter topic of `topic`. Raises CommandError if it does not exist."""
     from millstream.client.dead_letter import DeadLetterTopic
 
-    dead_letters = DeadLetterTopic(client_properties(servers, properties, "millstream-cli"), topic)
+    dead_letters = DeadLetterTopic(
+        topic, config=client_properties(servers, properties, "millstream-cli")
+    )
     connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
     admin = connection.admin()
     if dead_letters.topic not in connection.metadata(admin).topics:

@@ -123,10 +123,6 @@ class Assignment:
             )
         return found
 
-    def is_starting(self, partition: Partition) -> bool:
-        """Whether the partition is just being assigned."""
-        return partition in self._starts
-
     def start_at(self, partition: Partition, offset: int) -> bool:
         """Start a partition there if it is just being assigned. False otherwise."""
         if partition not in self._starts:

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Never, Self, TypeVar, Unpack
 
 from millstream.client.consumer.consumer import (
     RECORDS_MAX,
-    Consumer,
+    consumer_over,
     count_of,
     milliseconds_of,
     required,
@@ -75,7 +75,7 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
             subscription_of(topics, pattern),
             ConsumerSettings.of(options),
         )
-        self._core.owner = Consumer.over(self._core)
+        self._core.owner = consumer_over(self._core)
         self._thread = ThreadPoolExecutor(1, "millstream-consumer")
         self._started = self._thread.submit(self._core.start)
         self._ended: concurrent.futures.Future[None] | None = None

@@ -45,10 +45,15 @@ class Consumer(Generic[KeyRead, ValueRead]):
       begins before the next record: a loop over the consumer may commit each record. After
       `poll()` send for the whole batch before `commit()`, or use `commit(record)`.
 
-    A slow handler does not remove the consumer from its group. Without a `group_id` the consumer
-    reads all partitions of its topics from `auto_offset_reset` on, and commits nothing. The other
-    keywords are those of `ConsumerSettings`. Times are in seconds. Methods may be called from any
-    thread, one at a time.
+    `topics` are names. `pattern` is a regular expression instead, which matches the whole name of a
+    topic; `subscribe` changes both later. A slow handler does not remove the consumer from its
+    group. Without a `group_id` the consumer reads all partitions of its topics from
+    `auto_offset_reset` on, and commits nothing. The other keywords are those of `ConsumerSettings`.
+    Times are in seconds. Methods may be called from any thread, one at a time.
+
+    Without deserializers, keys and values are bytes. `Consumer[K, V]` yields `Record[K, V]`: type
+    checkers infer both from the deserializers. None stays None, for example the value of a
+    tombstone: annotate `Consumer[str, Order | None]` where there are some.
     """
 
     def __init__(
@@ -72,13 +77,6 @@ class Consumer(Generic[KeyRead, ValueRead]):
         except BaseException:
             self._core.close(is_failing=True)
             raise
-
-    @classmethod
-    def over(cls, core: ConsumerCore) -> Self:
-        """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
-        consumer = cls.__new__(cls)
-        consumer._core = core  # noqa: SLF001
-        return consumer
 
     def poll(
         self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
@@ -190,6 +188,13 @@ class Consumer(Generic[KeyRead, ValueRead]):
         traceback: TracebackType | None,
     ) -> None:
         self._core.close(is_failing=error is not None)
+
+
+def consumer_over(core: ConsumerCore) -> Consumer[Any, Any]:
+    """Return a consumer over the core of an `AsyncConsumer`, for its callbacks."""
+    consumer: Consumer[Any, Any] = Consumer.__new__(Consumer)
+    consumer._core = core  # noqa: SLF001
+    return consumer
 
 
 def required(topics: Sequence[str] | None, pattern: str | re.Pattern[str] | None) -> Subscription:

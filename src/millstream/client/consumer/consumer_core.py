@@ -28,7 +28,6 @@ from millstream.client.consumer.consumer_handle import (
     end_of,
     offsets_at,
     open_handle,
-    position,
 )
 from millstream.client.consumer.fetcher import Fetcher
 from millstream.client.consumer.idle_poller import IdlePoller
@@ -87,8 +86,8 @@ class ConsumerCore:
             is_closing=lambda: self.is_closing,
             is_rebalancing=lambda: self.assignment.is_rebalancing,
         )
-        self._errors.on_rejected = self._fetcher.keep_error
-        self._errors.serve = self._serve
+        self._errors.on_rejected = self._fetcher.keep_first_error
+        self._errors.serve = self._fetcher.serve
         self._committer = Committer(
             self._handle, self.assignment, self._positions, settings, has_group=group is not None
         )
@@ -282,26 +281,19 @@ class ConsumerCore:
         with self._lock:
             self.check_open()
             (partition,) = self.assignment.chosen(topic, number)
-            offset = self._positions.next_offset(partition)
-            if offset is None and self.assignment.is_starting(partition):
-                offset = self._start_of(partition)
-            if offset is None:
-                offset = position(self._handle, partition)
+            offset = self._fetcher.position(partition)
             if offset == OFFSET_INVALID:
-                # librdkafka has handed out nothing since the partition was assigned or moved.
-                sought = self._positions.sought(partition)
-                offset = self.assignment.first_offset(partition) if sought is None else sought
+                offset = self._start_of(partition)
             if offset >= 0:
                 return offset
-            if offset == OFFSET_INVALID:
-                offset = _ENDS[self._settings.auto_offset_reset]
             return end_of(self._handle, partition, is_start=offset == OFFSET_BEGINNING)
 
-    def _start_of(self, partition: Partition) -> int | None:
-        """Return the committed offset of a partition that is just being assigned, if any."""
-        if self._group is None or self.assignment.first_offset(partition) != OFFSET_INVALID:
-            return None
-        return committed(self._handle, [partition]).get(partition)
+    def _start_of(self, partition: Partition) -> int:
+        """Return where a partition starts of which no record was fetched."""
+        offset = self.assignment.first_offset(partition)
+        if offset == OFFSET_INVALID and self._group is not None:
+            offset = committed(self._handle, [partition]).get(partition, offset)
+        return _ENDS[self._settings.auto_offset_reset] if offset == OFFSET_INVALID else offset
 
     def pause(self, topic: str, number: int | None) -> None:
         """Hand out no records of a topic or partition."""
@@ -371,8 +363,7 @@ class ConsumerCore:
             if self.is_closing:
                 return
             self.assignment.suspend()
-            message = self._handle.poll(0)
-            self._fetcher.accept([] if message is None else [message])
+            self._fetcher.serve()
         except Exception as error:  # noqa: BLE001 -- raised by the application's next poll
             self._fetcher.keep_error(error)
         finally:
@@ -411,11 +402,6 @@ class ConsumerCore:
                 self.is_closed = True
             if not is_failing:
                 self._fetcher.raise_pending_error()
-
-    def _serve(self) -> None:
-        """Let librdkafka run its callbacks."""
-        stray = self._handle.poll(0)
-        self._fetcher.accept([] if stray is None else [stray])
 
     def _idle_s(self) -> float:
         return time.monotonic() - self._polled_at

@@ -11,10 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from confluent_kafka import OFFSET_INVALID, Message
 from confluent_kafka import Consumer as RdKafkaConsumer
-from confluent_kafka import Message
 
-from millstream.client.consumer.consumer_handle import SLICE_S, ended_in, seek, split_errors
+from millstream.client.consumer.consumer_handle import (
+    SLICE_S,
+    ended_in,
+    position,
+    seek,
+    split_errors,
+)
 from millstream.client.consumer.positions import Positions
 from millstream.client.error import BrokerError, TimedOut, from_kafka
 from millstream.client.record import Partition
@@ -74,6 +80,25 @@ class Fetcher:
                 self.keep_error(from_kafka(error, "Reading", BrokerError))
         self._positions.accept(messages)
 
+    def serve(self, timeout_s: float = 0.0) -> None:
+        """Let librdkafka run its callbacks, and accept a record that it returns."""
+        message = self._handle.poll(timeout_s)
+        self.accept([] if message is None else [message])
+
+    def position(self, partition: Partition) -> int:
+        """Return the offset of the next record, if any was fetched since the last seek.
+
+        Otherwise the target of that seek, or OFFSET_INVALID. A target may be one of librdkafka's
+        numbers for the ends.
+        """
+        offset = self._positions.next_offset(partition)
+        if offset is None:
+            offset = position(self._handle, partition)
+        if offset != OFFSET_INVALID:
+            return offset
+        sought = self._positions.sought(partition)
+        return OFFSET_INVALID if sought is None else sought
+
     def run_pending_seeks(self) -> None:
         """Move librdkafka to where partitions continue."""
         deadline = time.monotonic() + _SEEK_S_MAX
@@ -89,8 +114,7 @@ class Fetcher:
             if time.monotonic() > deadline:
                 topic = target[0].topic
                 raise TimedOut(f"Seeking in {topic}: the partition was not ready in time.")
-            stray = self._handle.poll(_SEEK_SLICE_S)
-            self.accept([] if stray is None else [stray])
+            self.serve(_SEEK_SLICE_S)
             self.raise_pending_error()
 
     def keep_error(self, error: BaseException) -> None:
@@ -99,6 +123,11 @@ class Fetcher:
             self.pending_error = error
         else:
             _logger.warning("Another error before the application has seen the first: %s", error)
+
+    def keep_first_error(self, error: BaseException) -> None:
+        """Keep an error that librdkafka reports repeatedly, unless one is kept already."""
+        if self.pending_error is None:
+            self.pending_error = error
 
     def raise_pending_error(self) -> None:
         """Raise the error that was kept, if there is one."""

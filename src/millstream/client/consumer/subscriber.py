@@ -72,6 +72,5 @@ class Subscriber:
         while self._assignment.partitions:
             if time.monotonic() > deadline:
                 raise TimedOut("Unsubscribing: the partitions were not revoked in time. Try again.")
-            stray = self._handle.poll(SLICE_S)
-            self._fetcher.accept([] if stray is None else [stray])
+            self._fetcher.serve(SLICE_S)
         self._fetcher.raise_pending_error()

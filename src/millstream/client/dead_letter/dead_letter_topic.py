@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Unpack
 
 from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import KafkaError, TopicCollection
@@ -13,12 +13,14 @@ from confluent_kafka import TopicPartition as Row
 from confluent_kafka.admin import AdminClient
 
 from millstream.client.admin import Admin
+from millstream.client.connection import ConnectionOptions, ConnectionSettings
 from millstream.client.dead_letter.letter import DeadLetter, LetterId, topic_of
 from millstream.client.dead_letter.replayed import ReplayedLetters, replay_topic
 from millstream.client.error import (
     BrokerError,
     MillstreamError,
     TimedOut,
+    UsageError,
     from_kafka,
     is_missing,
     translated,
@@ -34,12 +36,24 @@ _RESPONSE_S_MAX: Final = 30.0
 class DeadLetterTopic:
     """The letters of one topic.
 
-    `topic` is the original topic or its `<topic>.dlq`. `properties` are librdkafka's, with the
-    servers among them.
+    `topic` is the original topic or its `<topic>.dlq`. The keywords are those of `Admin`, without
+    `timeout`.
     """
 
-    def __init__(self, properties: Mapping[str, Any], topic: str) -> None:
-        self.properties = dict(properties)
+    def __init__(
+        self,
+        topic: str,
+        bootstrap_servers: str | Sequence[str] | None = None,
+        **options: Unpack[ConnectionOptions],
+    ) -> None:
+        settings = ConnectionSettings.of(options)
+        if not isinstance(topic, str):
+            raise UsageError(
+                f"The topic is {topic!r}: since version 1.0 it is the first argument, and "
+                "librdkafka's properties are config=..."
+            )
+        #: librdkafka's properties, with the servers among them.
+        self.properties = settings.connection_properties(bootstrap_servers) | dict(settings.config)
         self.topic = topic_of(topic)
 
     def letters(self) -> Iterator[DeadLetter]:

@@ -83,7 +83,7 @@ class Selection:
     error: str | None = None
     key: bytes | None = None
     topic: str | None = None
-    group: str | None = None
+    group_id: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
     ids: frozenset[LetterId] | None = None
@@ -94,7 +94,7 @@ class Selection:
             (self.error is None or self._is_error(letter, self.error.casefold()))
             and (self.key is None or letter.key == self.key)
             and (self.topic is None or letter.origin.topic == self.topic)
-            and (self.group is None or letter.origin.group == self.group)
+            and (self.group_id is None or letter.origin.group == self.group_id)
             and (self.since_ms is None or letter.timestamp >= self.since_ms)
             and (self.until_ms is None or letter.timestamp < self.until_ms)
             and (self.ids is None or letter.id in self.ids)

@@ -40,7 +40,7 @@ class Producer(Generic[KeySent, ValueSent]):
     `close()` wait until all records are delivered, and raise failures that were not checked.
     `bootstrap_servers` defaults to $MILLSTREAM_BOOTSTRAP_SERVERS, then to 127.0.0.1:9092. The
     keywords are those of `ProducerSettings`. Times are in seconds, except `linger_ms`. All methods
-    may be called from any thread.
+    may be called from any thread. Type checkers infer `Producer[K, V]` from the serializers.
     """
 
     def __init__(
