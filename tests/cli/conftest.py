@@ -55,7 +55,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep the profiles of the user out of the tests. Return the file of the test's profiles."""
     path = tmp_path / "config" / "profiles.toml"
-    monkeypatch.setenv("MILLSTREAM_PROFILES", str(path))
+    monkeypatch.setenv("MILLSTREAM_PROFILE_FILE", str(path))
     monkeypatch.delenv("MILLSTREAM_PROFILE", raising=False)
     return path
 

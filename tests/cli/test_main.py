@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from millstream.cli.json_output.table import JSON_OUTPUTS
-from millstream.cli.main import MODULES, build
+from millstream.cli.main import MODULES, build, completed_words
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -181,6 +181,14 @@ def test_each_subcommand_can_be_built_alone() -> None:
         command = typer.main.get_command(build([name]))
         assert isinstance(command, TyperGroup)
         assert set(command.commands) == {name, "version"}
+
+
+def test_completion_imports_only_the_completed_subcommand() -> None:
+    bash = {"_MILLSTREAM_COMPLETE": "complete_bash", "COMP_WORDS": "millstream topic describe o"}
+    assert completed_words(bash)[1] == "topic"
+    fish = {"_MILLSTREAM_COMPLETE": "complete_fish", "_TYPER_COMPLETE_ARGS": "millstream "}
+    assert completed_words(fish) == ["millstream"]
+    assert completed_words({"COMP_WORDS": "millstream topic"}) == []
 
 
 def test_start_up_imports_nothing_heavy() -> None:

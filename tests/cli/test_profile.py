@@ -122,7 +122,7 @@ def test_a_damaged_file_is_named(run: Run, no_profiles: Path) -> None:
 def test_the_default_file_is_in_the_config_directory_of_the_user(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("MILLSTREAM_PROFILES")
+    monkeypatch.delenv("MILLSTREAM_PROFILE_FILE")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     made(run, "local")
     assert os.listdir(tmp_path / "xdg" / "millstream") == ["profiles.toml"]

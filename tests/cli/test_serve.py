@@ -51,6 +51,7 @@ def test_flags_override_variables_and_variables_override_the_file(
     monkeypatch.setenv("MILLSTREAM_NUM_PARTITIONS", "8")
     monkeypatch.setenv("MILLSTREAM_LOG_DIR", "/from/variable")
     monkeypatch.setenv("MILLSTREAM_BOOTSTRAP_SERVERS", "elsewhere:9092")
+    monkeypatch.setenv("MILLSTREAM_PROFILE", "prod")
     settings = settings_of(run, "--config", str(file), "--data", "/from/flag")
     assert settings["num.partitions"] == "8"
     assert settings["node.id"] == "7"

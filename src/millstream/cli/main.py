@@ -7,8 +7,9 @@ inside the functions that need them, so that `millstream` starts quickly.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import typer
@@ -28,6 +29,8 @@ MODULES: Final = {
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
         "log": "log.log",
+        "doctor": "doctor.doctor",
+        "profile": "profile",
         "serve": "serve",
         "produce": "produce",
         "consume": "consume",
@@ -35,10 +38,14 @@ MODULES: Final = {
         "dlq": "dlq.dlq",
         "job": "job.job",
         "pipeline": "pipeline.pipeline",
-        "profile": "profile",
-        "doctor": "doctor.doctor",
     }.items()
 }
+
+
+_COMPLETION_HELP: Final = (
+    "Completion in bash, zsh and fish, also of topics, groups and brokers: run"
+    " `millstream --install-completion` once."
+)
 
 
 def build(names: Iterable[str] = MODULES) -> typer.Typer:
@@ -48,7 +55,7 @@ def build(names: Iterable[str] = MODULES) -> typer.Typer:
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog=EXIT_CODES_HELP,
+        epilog=f"{EXIT_CODES_HELP}\n\n{_COMPLETION_HELP}",
         help="A message broker that speaks the Kafka protocol, and the tools to use it.",
     )
     for name in names:
@@ -107,8 +114,18 @@ def _version() -> str:
 
 def main() -> None:
     """Entry point of the `millstream` script."""
-    asked = sys.argv[1:2]
-    build(asked if asked and asked[0] in MODULES else MODULES)()
+    words = completed_words(os.environ) or sys.argv
+    build([words[1]] if words[1:2] and words[1] in MODULES else MODULES)()
+
+
+def completed_words(environment: Mapping[str, str]) -> list[str]:
+    """Return the command line that a shell completes; empty if this is no completion.
+
+    Typer's scripts for shells set these variables."""
+    if "_MILLSTREAM_COMPLETE" not in environment:
+        return []
+    line = environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()
 
 
 if __name__ == "__main__":

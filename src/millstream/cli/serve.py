@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 #: MILLSTREAM_* variables that are not settings of a broker.
 _OWN_VARIABLES: Final = frozenset(
-    {SERVERS_VARIABLE, "MILLSTREAM_CONFIG", PROFILE_VARIABLE, FILE_VARIABLE}
+    {
+        SERVERS_VARIABLE,
+        PROFILE_VARIABLE,
+        FILE_VARIABLE,
+        "MILLSTREAM_CONFIG",
+        "MILLSTREAM_OUTBOX_DATABASE",
+    }
 )
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"

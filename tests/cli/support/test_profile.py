@@ -8,7 +8,7 @@ from millstream.cli.support.profile import Profile, Profiles, is_secret
 
 
 def test_a_file_keeps_all_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLSTREAM_PROFILES", str(tmp_path / "deep" / "profiles.toml"))
+    monkeypatch.setenv("MILLSTREAM_PROFILE_FILE", str(tmp_path / "deep" / "profiles.toml"))
     profiles = Profiles(
         {
             "a.b": Profile("h:1", None, {"sasl.password": 'quo"te\\ \x7f\n ü'}),
@@ -21,7 +21,7 @@ def test_a_file_keeps_all_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_file_means_no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLSTREAM_PROFILES", str(tmp_path / "none.toml"))
+    monkeypatch.setenv("MILLSTREAM_PROFILE_FILE", str(tmp_path / "none.toml"))
     assert Profiles.load() == Profiles()
 
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from harness.topic_content import write_messages
 from millstream.cli.job.job_frame import Shared, perform, spark_failure
+from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import build
 from millstream.cli.support.failure import ExitCode
 from millstream.spark.job import Report, RunOptions
@@ -34,7 +35,11 @@ def job(broker: LocalBroker) -> Job:
             "COLUMNS": "120",
             "NO_COLOR": "1",
         }
-        return CliRunner().invoke(build(["job"]), words, env=environment)
+        outcome = CliRunner().invoke(build(["job"]), words, env=environment)
+        if "--json" in words and outcome.exit_code in (0, ExitCode.FAILED) and outcome.stdout:
+            described = JSON_OUTPUTS[f"job {words[1]}"]
+            assert described.problems(json.loads(outcome.stdout)) == []
+        return outcome
 
     return run
 
@@ -56,6 +61,27 @@ def test_reports(job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path)
     assert table.exit_code == 0, table.output
     assert re.search(r"records +20\n", table.stdout), table.stdout
     assert "NEXT OFFSET" in job(*command[:-1]).stdout
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_keys_of_reports_are_documented(
+    job: Job, broker: LocalBroker, topic_name: str, tmp_path: Path
+) -> None:
+    """The fixture compares each JSON output with its description."""
+    copy, dead = f"{topic_name}-copy", f"{topic_name}.dlq"
+    for name in (topic_name, copy, dead):
+        broker.create_topic(name, 1, KEEPING)
+    write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
+    write_messages(broker.bootstrap_servers, dead, some_messages(2, 1, seed=2))
+    replay = ("replay", topic_name, "--to", copy, "--state", tmp_path / "r", "--json")
+    for command, code in (
+        ((*replay, "--dry-run"), 0),
+        (replay, 0),
+        (("deadletters", topic_name, "--json"), 0),
+        (("snapshot", topic_name, "--to", tmp_path / "s", "--json"), 0),
+    ):
+        outcome = job(*command)
+        assert outcome.exit_code == code, outcome.output
 
 
 def test_exit_codes(job: Job, tmp_path: Path, topic_name: str) -> None:
@@ -131,7 +157,7 @@ def test_reading_commands(job: Job, broker: LocalBroker, topic_name: str, tmp_pa
         broker.create_topic(name, 1, KEEPING)
     write_messages(broker.bootstrap_servers, topic_name, some_messages(20, 1, seed=1))
     page = tmp_path / "page.html"
-    profiled = job("profile", topic_name, "--html", page)
+    profiled = job("profile", topic_name, "--html", page, "--json")
     assert profiled.exit_code == 0, profiled.output
     assert page.read_text().startswith("<!doctype html>")
     same = job("audit", topic_name, "--output", topic_name, "--json")

@@ -109,6 +109,9 @@ class Shared:
         """Run a job and print its report. Exit with 1 if the report is not ok.
 
         A read-only job can be interrupted anywhere."""
+        require_spark()
+        # The job itself would wait for a minute.
+        require_broker(self.servers)
         report = perform(job, self, is_read_only=is_read_only or self.dry_run)
         if self.as_json:
             print_json(report.as_json())
@@ -146,8 +149,6 @@ def perform(
     require_spark()
     if shared.master is not None and shared.remote is not None:
         raise CommandError(ExitCode.USAGE, "give --master or --remote, not both.")
-    # The job itself would wait for a minute.
-    require_broker(shared.servers)
     stop = threading.Event()
     stopping = nullcontext() if is_read_only else _stopping(stop)
     with _job_failures(), stopping, _shown() as on_step:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Run Spark Declarative Pipelines that read and write topics. Needs millstream[spark].",
+    help="Run Spark Declarative Pipelines that read and write topics. Needs Spark.",
 )
 
 _HERE: Final = Path()

@@ -30,7 +30,7 @@ from millstream.cli.support.failure import CommandError, ExitCode
 
 PROFILE_VARIABLE: Final = "MILLSTREAM_PROFILE"
 #: Names the file, instead of the one in the user's config directory.
-FILE_VARIABLE: Final = "MILLSTREAM_PROFILES"
+FILE_VARIABLE: Final = "MILLSTREAM_PROFILE_FILE"
 MASK: Final = "********"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _SECRET: Final = re.compile(
