@@ -268,19 +268,8 @@ def test_a_paused_partition_returns_no_records(
     assert sorted(values(seen)) == list(range(400))
 
 
-def test_without_a_group_everything_is_read_and_nothing_committed(
-    bootstrap: str, wide_topic: str
-) -> None:
-    fill(bootstrap, wide_topic, 40, partitions=4)
-    with Consumer(bootstrap, topics=[wide_topic]) as consumer:
-        assert sorted(values(drain(consumer, 40))) == list(range(40))
-        with pytest.raises(UsageError, match="without a group cannot commit"):
-            consumer.commit()
-
-
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_ended_names_partitions_that_are_read_to_their_end(bootstrap: str, wide_topic: str) -> None:
-    fill(bootstrap, wide_topic, 20)
+    fill(bootstrap, wide_topic, 20, partitions=4)
     everything = {Partition(wide_topic, number) for number in range(4)}
     config = {"enable.partition.eof": True}
     with Consumer(bootstrap, topics=[wide_topic], config=config) as consumer:
@@ -293,6 +282,17 @@ def test_ended_names_partitions_that_are_read_to_their_end(bootstrap: str, wide_
         assert consumer.ended == frozenset()
 
 
+def test_without_a_group_everything_is_read_and_nothing_committed(
+    bootstrap: str, wide_topic: str
+) -> None:
+    fill(bootstrap, wide_topic, 40, partitions=4)
+    with Consumer(bootstrap, topics=[wide_topic]) as consumer:
+        assert sorted(values(drain(consumer, 40))) == list(range(40))
+        with pytest.raises(UsageError, match="without a group cannot commit"):
+            consumer.commit()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_rebalance_moves_partitions_and_repeats_no_record(
     bootstrap: str, wide_topic: str, name: Callable[[str], str], protocol: str
 ) -> None:
