@@ -60,7 +60,8 @@ class ConnectionErrors:
         if self._last is None:
             return _UNKNOWN
         reason, code = self._last.str().rstrip("."), self._last.code()
-        if reason.startswith(_TLS) and "Connect to" not in reason:
+        is_transport = code == KafkaError._TRANSPORT  # noqa: SLF001
+        if is_transport and reason.startswith(_TLS) and "Connect to" not in reason:
             # The connection was made: the port is one without TLS, and ended the handshake.
             code = KafkaError._SSL  # noqa: SLF001
         return f"The last error: {reason}. {_STEPS[code]}"
