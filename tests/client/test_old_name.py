@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +110,17 @@ def test_asyncio_methods_name_the_new_keyword(bootstrap: str, topic: str) -> Non
             for call in (producer.flush, producer.close, consumer.poll):
                 with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
                     await call(timeout_s=1)  # type: ignore[arg-type]
-            with pytest.raises(UsageError, match="the key is a keyword"):
-                await producer.send(topic, b"key", b"value")  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match="takes 3 positional arguments"):
+                await producer.send(topic, b"key", b"value")  # type: ignore[misc]
 
     asyncio.run(main())
+
+
+def test_signatures_show_only_the_new_names() -> None:
+    parameters = inspect.signature(Producer.send).parameters
+    assert list(parameters)[1:3] == ["topic", "value"]
+    assert {parameters[name].kind for name in list(parameters)[3:]} == {
+        inspect.Parameter.KEYWORD_ONLY
+    }
+    assert list(inspect.signature(Consumer.poll).parameters) == ["self", "max_records", "timeout"]
+    assert inspect.iscoroutinefunction(AsyncProducer.flush)

@@ -1,16 +1,21 @@
 """The keywords with another name since version 1.0, and the errors that name the new one. Pure.
 
-Constructors call `reject_unknown` through `Checked.of`. Methods take `**unknown: Never` and pass it
-on if it is not empty: type checkers reject such a call, and Python does not reject it first.
+Constructors call `reject_unknown` through `Checked.of`. Functions with keywords of their own have
+the decorator `rejects_old_names`, which leaves their signatures as they are.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
 
 from millstream.client.error import UsageError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 #: Old keywords of all clients, and their new names.
 RENAMED: Final[Mapping[str, str]] = {
@@ -63,9 +68,23 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
     return f"known options are {', '.join(known)}." if known else "remove it."
 
 
-def key_is_keyword(topic: object) -> UsageError:
-    """Return the error for a call of `send` or `write` with the key as a positional argument."""
-    return UsageError(
-        f"send({topic!r}, ...) takes the topic and the value, and since version 1.0 the key is a "
-        f"keyword: send({topic!r}, value, key=key)."
-    )
+def rejects_old_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorator: an unknown keyword raises a UsageError that has the name to use."""
+    known = tuple(name for name in inspect.signature(function).parameters if name != "self")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call_async(*args: Parameters.args, **keywords: Parameters.kwargs) -> Any:
+            reject_unknown(keywords, known)
+            return await function(*args, **keywords)
+
+        return call_async  # type: ignore[return-value]
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        if keywords:
+            reject_unknown(keywords, known)
+        return function(*args, **keywords)
+
+    return call

@@ -29,7 +29,7 @@ from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.consumer.consumer_handle import SLICE_S
 from millstream.client.consumer.subscription import subscription_of
 from millstream.client.error import ClosedError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.async_producer import other_loop, running_loop
 from millstream.client.record import Partition, Record, Records
 from millstream.client.serializer import KeyRead, ValueRead
@@ -81,6 +81,7 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
         self._started = self._thread.submit(self._core.start)
         self._ended: concurrent.futures.Future[None] | None = None
 
+    @rejects_old_names
     async def poll(
         self,
         max_records: int = RECORDS_MAX,
@@ -88,8 +89,6 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
         **unknown: Never,
     ) -> Records[KeyRead, ValueRead]:
         """Return up to `max_records` records as soon as there are some; none after `timeout`."""
-        if unknown:
-            reject_unknown(unknown)
         count = count_of(max_records)
         self._check_loop()
         # Many polls in a row must not keep other tasks from running.

@@ -6,12 +6,12 @@ import datetime as dt
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Never, Self, Unpack
+from typing import Any, Final, Generic, Self, Unpack
 
 from millstream.client.consumer.consumer_core import ConsumerCore, SeekOffset
 from millstream.client.consumer.subscription import Subscription, subscription_of
 from millstream.client.error import UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.record import Partition, Record, Records
 from millstream.client.serializer import KeyRead, ValueRead
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
@@ -78,15 +78,14 @@ class Consumer(Generic[KeyRead, ValueRead]):
             self._core.close(is_failing=True)
             raise
 
+    @rejects_old_names
     def poll(
-        self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
+        self, max_records: int = RECORDS_MAX, timeout: float = 1.0
     ) -> Records[KeyRead, ValueRead]:
         """Return up to `max_records` records as soon as there are some; none after `timeout`.
 
         The records of the previous poll now count as processed.
         """
-        if unknown:
-            reject_unknown(unknown)
         return self._core.poll(count_of(max_records), timeout)
 
     def __iter__(self) -> Iterator[Record[KeyRead, ValueRead]]:

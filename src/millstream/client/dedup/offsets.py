@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
-from typing import Any, Final, Never
+from typing import Any, Final
 
 from confluent_kafka import Consumer as RdKafkaConsumer
 from confluent_kafka import TopicPartition
@@ -35,7 +35,7 @@ from millstream.client.consumer.async_consumer import AsyncConsumer
 from millstream.client.consumer.consumer import Consumer
 from millstream.client.dedup.message import position_of
 from millstream.client.error import UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.record import Partition
 from millstream.client.sql import checked_name, execute, require_transaction
 from millstream.model.error import MillstreamError
@@ -64,6 +64,7 @@ class StoredOffsets:
     cooperative, or the group protocol is `consumer`.
     """
 
+    @rejects_old_names
     def __init__(
         self,
         connect: Callable[[], Any],
@@ -71,9 +72,7 @@ class StoredOffsets:
         *,
         table: str = TABLE_DEFAULT,
         incremental: bool = False,
-        **unknown: Never,
     ) -> None:
-        reject_unknown(unknown, ("group_id", "table", "incremental"))
         if not group_id:
             raise UsageError("StoredOffsets needs a group: pass group_id='...'.")
         self._connect = connect

@@ -22,12 +22,12 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Never, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from millstream.client.dedup.message import headers_of, position_of
 from millstream.client.dedup.store import Claim, Store
 from millstream.client.error import UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.model.error import MillstreamError
 
 ID_HEADER: Final = "message-id"
@@ -57,6 +57,7 @@ def message_id(message: Any) -> str:
 class Once:
     """Lets each message through once. `once` documents the options."""
 
+    @rejects_old_names
     def __init__(
         self,
         store: Store,
@@ -66,9 +67,7 @@ class Once:
         lease: float = 60.0,
         wait: float = 120.0,
         id_of: Callable[[Any], str] = message_id,
-        **unknown: Never,
     ) -> None:
-        reject_unknown(unknown, ("scope", "ttl", "lease", "wait", "id_of"))
         if min(ttl, lease) <= 0 or wait < 0:
             raise UsageError("ttl and lease must be above 0, and wait must not be below 0.")
         self._store = store

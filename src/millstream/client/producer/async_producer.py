@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Never, Self, Unpack, cast
 from confluent_kafka import KafkaException
 
 from millstream.client.error import MillstreamError, UsageError
-from millstream.client.old_name import key_is_keyword, reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.async_transaction import AsyncTransaction
 from millstream.client.producer.delivery import AsyncDelivery
 from millstream.client.producer.producer import DISPATCH_EVERY, buffer_full
@@ -73,7 +73,7 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         self,
         topic: str,
         value: ValueSent | None,
-        *extra: Never,
+        *,
         key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -86,8 +86,6 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         """
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
-        if extra:
-            raise key_is_keyword(topic)
         target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
@@ -124,19 +122,18 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         return cast("AsyncDelivery", delivery)
 
     async def send_and_wait(
-        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
+        self, topic: str, value: ValueSent | None, **keywords: Any
     ) -> RecordMetadata:
         """Send a record and wait until it is delivered. The keywords are those of `send`."""
-        return await (await self.send(topic, value, *extra, **keywords))
+        return await (await self.send(topic, value, **keywords))
 
+    @rejects_old_names
     async def flush(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
         **unknown: Never,
     ) -> None:
         """Wait until every record is delivered or expired."""
-        if unknown:
-            reject_unknown(unknown)
         deadline = None if timeout is None else self._loop.time() + timeout
         handle = self._handle
         while len(handle):
@@ -170,14 +167,13 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         """
         return self._core.driver
 
+    @rejects_old_names
     async def close(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
         **unknown: Never,
     ) -> None:
         """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
-        if unknown:
-            reject_unknown(unknown)
         if self._ended is None:
             try:
                 driver = self._core.driver

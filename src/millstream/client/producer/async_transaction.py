@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Never, Self
 
 from millstream.client.error import DeliveryError, MillstreamError, UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.delivery import AsyncDelivery
 from millstream.client.producer.transaction import TIMEOUT_S, OffsetSource, State, TransactionDriver
 from millstream.client.record import Partition
@@ -42,7 +42,7 @@ class AsyncTransaction(Generic[KeySent, ValueSent]):
             self,
             topic: str,
             value: ValueSent | None,
-            *extra: Never,
+            *,
             key: KeySent | None = None,
             headers: Headers | None = None,
             partition: int | None = None,
@@ -68,14 +68,13 @@ class AsyncTransaction(Generic[KeySent, ValueSent]):
         chosen = source.offsets() if offsets is None else offsets
         await asyncio.to_thread(driver.add_offsets, chosen, source.group_metadata())
 
+    @rejects_old_names
     async def commit(
         self,
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 -- as the sync method
         **unknown: Never,
     ) -> None:
         """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
-        if unknown:
-            reject_unknown(unknown)
         driver = self._open()
         try:
             await self._flush()

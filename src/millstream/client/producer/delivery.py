@@ -13,13 +13,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, ClassVar, Never, Protocol
+from typing import Any, ClassVar, Protocol
 
 from confluent_kafka import KafkaError, Message
 
 from millstream.client.connection_error import ConnectionErrors
 from millstream.client.error import BrokerError, DeliveryError, TimedOut, UsageError, from_kafka
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.record import RecordMetadata, metadata_of
 
 DoneCallback = Callable[["Delivery"], object]
@@ -68,19 +68,17 @@ class Delivery:
             self._dispatcher.dispatch_reports()
         return hasattr(self, "_message")
 
-    def result(self, timeout: float | None = None, **unknown: Never) -> RecordMetadata:
+    @rejects_old_names
+    def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the report. Return the record's position, or raise a DeliveryError."""
-        if unknown:
-            reject_unknown(unknown)
         error = self.exception(timeout)
         if error is not None:
             raise error
         return metadata_of(self._message)
 
-    def exception(self, timeout: float | None = None, **unknown: Never) -> BrokerError | None:
+    @rejects_old_names
+    def exception(self, timeout: float | None = None) -> BrokerError | None:
         """Wait for the report. Return None if the record was delivered."""
-        if unknown:
-            reject_unknown(unknown)
         if not self._is_done() and not self._dispatcher.wait_until(self._is_done, timeout):
             raise TimedOut(f"The record was neither delivered nor expired in {timeout} s.")
         if self._error is None:
@@ -131,11 +129,12 @@ class AsyncDelivery(Delivery):
     _loop: ClassVar[asyncio.AbstractEventLoop]
     _loop_thread: ClassVar[int]
 
-    def exception(self, timeout: float | None = None, **unknown: Never) -> BrokerError | None:
+    @rejects_old_names
+    def exception(self, timeout: float | None = None) -> BrokerError | None:
         """Return None if the record was delivered. On the event loop the delivery must be done."""
         if not self._is_done() and threading.get_ident() == self._loop_thread:
             raise UsageError("The record is not delivered yet: await the delivery.")
-        return super().exception(timeout, **unknown)
+        return super().exception(timeout)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self._is_done():

@@ -6,12 +6,12 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Never, Self, Unpack
+from typing import Any, Final, Generic, Self, Unpack
 
 from confluent_kafka import KafkaException
 
 from millstream.client.error import BufferFull, MillstreamError
-from millstream.client.old_name import key_is_keyword, reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.delivery import Delivery
 from millstream.client.producer.producer_core import ProducerCore
 from millstream.client.producer.producer_handle import SLICE_S, ProducerHandle
@@ -61,7 +61,7 @@ class Producer(Generic[KeySent, ValueSent]):
         self,
         topic: str,
         value: ValueSent | None,
-        *extra: Never,
+        *,
         key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -78,8 +78,6 @@ class Producer(Generic[KeySent, ValueSent]):
         timedelta) the record waits in `<topic>.scheduled` until the topic's workers process it at
         that time.
         """
-        if extra:
-            raise key_is_keyword(topic)
         target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
@@ -111,16 +109,13 @@ class Producer(Generic[KeySent, ValueSent]):
             handle.dispatch_reports()
         return delivery
 
-    def send_and_wait(
-        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
-    ) -> RecordMetadata:
+    def send_and_wait(self, topic: str, value: ValueSent | None, **keywords: Any) -> RecordMetadata:
         """Send a record and wait until it is delivered. The keywords are those of `send`."""
-        return self.send(topic, value, *extra, **keywords).result()
+        return self.send(topic, value, **keywords).result()
 
-    def flush(self, timeout: float | None = None, **unknown: Never) -> None:
+    @rejects_old_names
+    def flush(self, timeout: float | None = None) -> None:
         """Wait until every record is delivered or expired."""
-        if unknown:
-            reject_unknown(unknown)
         self._handle.flush(timeout)
 
     def refresh(self, topic: str) -> None:
@@ -146,10 +141,9 @@ class Producer(Generic[KeySent, ValueSent]):
         """
         return self._core.driver
 
-    def close(self, timeout: float | None = None, **unknown: Never) -> None:
+    @rejects_old_names
+    def close(self, timeout: float | None = None) -> None:
         """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
-        if unknown:
-            reject_unknown(unknown)
         if self._core.is_closed:
             return
         try:

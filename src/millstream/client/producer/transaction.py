@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from enum import StrEnum, auto
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as RdKafkaProducer
@@ -29,7 +29,7 @@ from millstream.client.error import (
     from_kafka,
     is_timeout,
 )
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.delivery import Delivery
 from millstream.client.record import Partition, row_of
 from millstream.client.schedule import Headers
@@ -193,7 +193,7 @@ class Transaction(Generic[KeySent, ValueSent]):
             self,
             topic: str,
             value: ValueSent | None,
-            *extra: Never,
+            *,
             key: KeySent | None = None,
             headers: Headers | None = None,
             partition: int | None = None,
@@ -218,10 +218,9 @@ class Transaction(Generic[KeySent, ValueSent]):
             source.offsets() if offsets is None else offsets, source.group_metadata()
         )
 
-    def commit(self, timeout: float = TIMEOUT_S, **unknown: Never) -> None:
+    @rejects_old_names
+    def commit(self, timeout: float = TIMEOUT_S) -> None:
         """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
-        if unknown:
-            reject_unknown(unknown)
         self._check()
         self._end(lambda: self._driver.commit(timeout))
 

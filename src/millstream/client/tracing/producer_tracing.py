@@ -31,10 +31,10 @@ def traced_send(
         return None
 
     @functools.wraps(send)
-    def traced(topic: str, value: Any, *extra: Any, **options: Any) -> Sent:
+    def traced(topic: str, value: Any, **options: Any) -> Sent:
         span, options = _begun(spans, topic, value, options)
         try:
-            delivery = send(topic, value, *extra, **options)
+            delivery = send(topic, value, **options)
         except BaseException as error:
             _failed(span, error)
             raise
@@ -56,10 +56,10 @@ def traced_async_send(
         return None
 
     @functools.wraps(send)
-    async def traced(topic: str, value: Any, *extra: Any, **options: Any) -> Sent:
+    async def traced(topic: str, value: Any, **options: Any) -> Sent:
         span, options = _begun(spans, topic, value, options)
         try:
-            delivery = await send(topic, value, *extra, **options)
+            delivery = await send(topic, value, **options)
         except BaseException as error:
             _failed(span, error)
             raise

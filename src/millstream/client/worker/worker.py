@@ -9,12 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Never, Self, TypeVar, Unpack, overload
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 from millstream.client.connection import servers_of
 from millstream.client.consumer.subscription import topics_of
 from millstream.client.error import MillstreamError, UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 from millstream.client.tracing.worker_tracing import traced_handler
 from millstream.client.worker.cron.expression import CronExpression
 from millstream.client.worker.cron.ticks import CronJob, cron_topic
@@ -246,10 +246,9 @@ class Worker:
         session = self._session
         return session is not None and session.has_joined
 
-    def hint(self, catch_up: float = 60.0, **unknown: Never) -> Hint:
+    @rejects_old_names
+    def hint(self, catch_up: float = 60.0) -> Hint:
         """Return how many such workers the group needs to catch up in `catch_up` seconds."""
-        if unknown:
-            reject_unknown(unknown)
         lag, partitions = self._topics_on_brokers.lag(self._group, self.topics)
         seconds = 0.0 if self._began_at is None else time.monotonic() - self._began_at
         rate = self.counts.done / seconds if seconds > 0 else 0.0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, Never
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from millstream.client.error import UsageError
-from millstream.client.old_name import key_is_keyword
 from millstream.client.record import Header, Record
 from millstream.client.schedule import Headers, due_ms
 from millstream.client.serde_context import Part, is_on_event_loop
@@ -145,7 +144,7 @@ class Job(Generic[Value]):
         self,
         topic: str,
         value: Any,
-        *extra: Never,
+        *,
         key: Any = None,
         headers: Headers | None = None,
         delay: dt.timedelta | float | None = None,
@@ -157,8 +156,6 @@ class Job(Generic[Value]):
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
         of the worker encode.
         """
-        if extra:
-            raise key_is_keyword(topic)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
         if self._must_load(topic) and is_on_event_loop():

@@ -10,10 +10,8 @@ instead of becoming dead letters one after the other. The caller passes the time
 
 from __future__ import annotations
 
-from typing import Never
-
 from millstream.client.error import UsageError
-from millstream.client.old_name import reject_unknown
+from millstream.client.old_name import rejects_old_names
 
 
 class Breaker:
@@ -23,14 +21,13 @@ class Breaker:
     breaker.
     """
 
+    @rejects_old_names
     def __init__(
         self,
         failures: int = 20,
         rest: float = 30.0,
         on: tuple[type[BaseException], ...] = (Exception,),
-        **unknown: Never,
     ) -> None:
-        reject_unknown(unknown, ("failures", "rest", "on"))
         if failures < 1 or rest <= 0:
             raise UsageError(f"Breaker({failures}, {rest}): both must be greater than 0.")
         self._failures_max = failures
