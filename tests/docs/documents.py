@@ -45,7 +45,7 @@ _BLOCK = re.compile(
 _FENCED = re.compile(r"^ *```([^\n`]*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"(?:^ {4}.+\n)+", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
-_COMMAND = re.compile(r"(?:^|[\s|(/])millstream\s+(?=[a-z])(.*)")
+_COMMAND = re.compile(r"(?:^|[\s|(/])millstream\s+(?!import\b)(?=[a-z])(.*)")
 _OR = re.compile(r"(?<=[a-z])\\?\|(?=[a-z])")
 _ENDS = re.compile(r"\s[#|&;>]|\.\.\.|…")
 _FILE_NAME = re.compile(r"# ([\w/-]+\.py)\n")

@@ -93,6 +93,7 @@ def _run(path: Path, interpreter: Interpreter, folder: Path, replaced: Mapping[s
     try:
         for block in runnable(path):
             page.run(block)
+        page.run_tests()
     finally:
         page.close()
 
