@@ -76,12 +76,14 @@ class Interpreter:
         self._send({"code": code, "name": str(block)})
         assert self._process.stdout is not None
         said: list[str] = []
+        is_interrupted = False
         with _deadline(self._process):
             for line in self._process.stdout:
                 if line.startswith(END):
                     return _checked(block, "".join(said), line.removeprefix(END).strip())
                 said.append(line)
-                if block.mode == "until" and block.text in line:
+                if block.mode == "until" and block.text in line and not is_interrupted:
+                    is_interrupted = True
                     self._process.send_signal(signal.SIGINT)
         raise AssertionError(f"{block}: no end within {SECONDS_MAX} s:\n{''.join(said)}")
 
@@ -190,10 +192,12 @@ class PageRunner:
             self._background.append(process)
             return _wait_until_ready(process, process.stdout, block)
         said = []
+        is_interrupted = False
         with _deadline(process), process:
             for line in process.stdout:
                 said.append(line)
-                if block.mode == "until" and block.text in line:
+                if block.mode == "until" and block.text in line and not is_interrupted:
+                    is_interrupted = True
                     _signal(process, signal.SIGINT)
         output = "".join(said)
         is_expected = process.returncode == 0 or block.mode == "until"
