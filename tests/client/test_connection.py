@@ -10,7 +10,7 @@ import pytest
 from millstream.client import Admin, Consumer, Producer, UsageError, Worker
 from millstream.client.connection import ConnectionSettings
 from millstream.client.setting import ConsumerSettings, ProducerSettings
-from millstream.client.worker.policy import WorkerSettings
+from millstream.client.worker.policy.policy import WorkerSettings
 
 SASL = {
     "security_protocol": "SASL_SSL",

@@ -6,74 +6,78 @@ deduplication. It leaves the protocol to librdkafka.
 
 from __future__ import annotations
 
-from millstream.client.admin import (
-    Admin,
-    AsyncAdmin,
-    BrokerNode,
-    ClusterDescription,
-    ConfigEntry,
-    ConfigResource,
-    ConfigSource,
-    GroupDescription,
-    GroupListing,
-    GroupMember,
-    GroupState,
-    GroupType,
-    IncompleteListing,
-    NewTopic,
-    OffsetChange,
-    PartitionDescription,
-    Reassignment,
-    TopicDescription,
-)
-from millstream.client.consumer.async_consumer import AsyncConsumer
-from millstream.client.consumer.consumer import Consumer
-from millstream.client.error import (
-    BrokerError,
-    BufferFull,
-    ClosedError,
-    CommitFailed,
-    DeliveryError,
-    MillstreamError,
-    OutcomeUnknown,
-    ProducerFenced,
-    RegistryError,
-    RegistryUnavailable,
-    SchemaNotFound,
-    SchemaRejected,
-    SerializationError,
-    TimedOut,
-    TransactionAborted,
-    UsageError,
-)
-from millstream.client.producer.async_producer import AsyncProducer
-from millstream.client.producer.async_transaction import AsyncTransaction
-from millstream.client.producer.delivery import AsyncDelivery, Delivery
-from millstream.client.producer.producer import Producer
-from millstream.client.producer.transaction import Transaction
-from millstream.client.record import (
-    OffsetAndMetadata,
-    Partition,
-    Record,
-    RecordMetadata,
-    Records,
-)
-from millstream.client.schema_registry.registry import SchemaRegistry
-from millstream.client.schema_registry.registry_format import (
-    RegistryAvroSerde,
-    RegistryJsonSerde,
-    RegistryProtobufSerde,
-)
-from millstream.client.serde_context import RecordContext
-from millstream.client.serializer import (
-    AvroSerializer,
-    JsonSerializer,
-    MsgspecSerializer,
-    ProtobufSerializer,
-    Serializer,
-)
-from millstream.client.tracing.consumer_tracing import process_span
-from millstream.client.worker import Breaker, Job, Worker
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from millstream.client.admin import (
+        Admin,
+        AsyncAdmin,
+        BrokerNode,
+        ClusterDescription,
+        ConfigEntry,
+        ConfigResource,
+        ConfigSource,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+        GroupState,
+        GroupType,
+        IncompleteListing,
+        NewTopic,
+        OffsetChange,
+        PartitionDescription,
+        Reassignment,
+        TopicDescription,
+    )
+    from millstream.client.consumer.async_consumer import AsyncConsumer
+    from millstream.client.consumer.consumer import Consumer
+    from millstream.client.error import (
+        BrokerError,
+        BufferFull,
+        ClosedError,
+        CommitFailed,
+        DeliveryError,
+        MillstreamError,
+        OutcomeUnknown,
+        ProducerFenced,
+        RegistryError,
+        RegistryUnavailable,
+        SchemaNotFound,
+        SchemaRejected,
+        SerializationError,
+        TimedOut,
+        TransactionAborted,
+        UsageError,
+    )
+    from millstream.client.producer.async_producer import AsyncProducer
+    from millstream.client.producer.async_transaction import AsyncTransaction
+    from millstream.client.producer.delivery import AsyncDelivery, Delivery
+    from millstream.client.producer.producer import Producer
+    from millstream.client.producer.transaction import Transaction
+    from millstream.client.record import (
+        OffsetAndMetadata,
+        Partition,
+        Record,
+        RecordMetadata,
+        Records,
+    )
+    from millstream.client.schema_registry.registry import SchemaRegistry
+    from millstream.client.schema_registry.registry_format import (
+        RegistryAvroSerde,
+        RegistryJsonSerde,
+        RegistryProtobufSerde,
+    )
+    from millstream.client.serde_context import RecordContext
+    from millstream.client.serializer import (
+        AvroSerializer,
+        JsonSerializer,
+        MsgspecSerializer,
+        ProtobufSerializer,
+        Serializer,
+    )
+    from millstream.client.tracing.consumer_tracing import process_span
+    from millstream.client.worker import Breaker, Job, Worker
 
 __all__ = [
     "Admin",
@@ -138,3 +142,14 @@ __all__ = [
     "Worker",
     "process_span",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used: a command needs few of them."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("millstream"), name)

@@ -19,6 +19,7 @@ _UNKNOWN: Final = (
     "No broker responded: check that bootstrap_servers names the port of a running broker, and "
     "that security_protocol fits that port ('SSL' for TLS)."
 )
+_TLS: Final = ("ssl://", "sasl_ssl://")
 _STEPS: Final = {
     KafkaError._RESOLVE: "Check the host name in bootstrap_servers.",  # noqa: SLF001
     KafkaError._SSL: (  # noqa: SLF001
@@ -59,8 +60,8 @@ class ConnectionErrors:
         if self._last is None:
             return _UNKNOWN
         reason, code = self._last.str().rstrip("."), self._last.code()
-        if "SSL connection closed" in reason:
-            # That is how a port without TLS ends the connection.
+        if reason.startswith(_TLS) and "Connect to" not in reason:
+            # The connection was made: the port is one without TLS, and ended the handshake.
             code = KafkaError._SSL  # noqa: SLF001
         return f"The last error: {reason}. {_STEPS[code]}"
 

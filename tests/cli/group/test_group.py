@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from millstream.cli.group import group_lag
+from millstream.cli.group import group_lag, group_reset
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -250,6 +250,34 @@ def test_reset_prints_a_plan_and_executes_it(
     assert (result["group"], result["executed"]) == (group, True)
     assert [row["result"] for row in result["partitions"]] == ["moved", "stays"]
     assert committed(ask, group) == {0: 9, 2: 1}
+
+
+def test_reset_asks_on_a_terminal(
+    ask: Run, filled: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+    monkeypatch.setattr(group_reset, "_is_terminal", lambda: True)
+    monkeypatch.setattr(group_reset, "confirm", lambda question, *_: questions.append(question))
+    reset = ("group", "reset-offsets", group, "-t", f"{filled}:0", "--to-earliest")
+    assert ask(*reset, "--dry-run").code == 0
+    assert questions == []
+    done = ask(*reset)
+    assert done.code == 0, done
+    assert questions == [f"Move {group} on 1 partition?"]
+    assert "would move" in done.out
+    assert [filled, "0", "4", "0", "-4", "moved"] in [
+        line.split() for line in done.out.splitlines()
+    ]
+    assert committed(ask, group) == {0: 0, 2: 1}
+    again = ask(*reset)
+    assert "Nothing to move" in again.error
+    assert len(questions) == 1
+
+
+def test_execute_is_called_yes(ask: Run, group: str) -> None:
+    old = ask("group", "reset-offsets", group, "--all-topics", "--to-latest", "--execute")
+    assert old.code == 2
+    assert "--yes" in old.error
 
 
 @pytest.mark.parametrize(

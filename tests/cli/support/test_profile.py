@@ -11,7 +11,7 @@ def test_a_file_keeps_all_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MILLSTREAM_PROFILE_FILE", str(tmp_path / "deep" / "profiles.toml"))
     profiles = Profiles(
         {
-            "a.b": Profile("h:1", None, {"sasl.password": 'quo"te\\ \x7f\n ü'}),
+            "a.b": Profile("h:1", None, {"sasl.password": 'quo"ted\\ \x7f\n ü'}),
             "empty": Profile(),
         },
         "a.b",

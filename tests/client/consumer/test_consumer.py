@@ -409,7 +409,7 @@ async def coroutine_function(*_: object) -> None: ...
         ({"on_assign": 7}, "on_assign=7 is not callable"),
         ({"on_revoke": coroutine_function}, "is a coroutine function: pass a plain one"),
         ({"auto_offset_reset": "middle"}, "auto_offset_reset='middle' is unknown"),
-        ({"topics": "orders"}, r"pass a list of names, for example \['orders'\]"),
+        ({"topics": "orders"}, r"is a string: pass a list of names, \['orders'\]"),
         ({"topics": []}, "pass a list of names"),
         ({"groups": "x"}, "There is no option 'groups'"),
         ({"group_id": None, "delivery": "at_most_once"}, "needs a group"),

@@ -101,3 +101,25 @@ def test_a_lookup_on_an_event_loop_runs_in_the_background(fake_registry: FakeReg
                     await asyncio.sleep(0.01)
 
     assert asyncio.run(main()) == order.VALUE
+
+
+def test_lookups_on_an_event_loop_do_not_pile_up(
+    fake_registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = RegistryAvroSerde(fake_registry.url, order.AVRO).serialize(order.VALUE, CONTEXT)
+    serde = RegistryAvroSerde(SchemaRegistry(fake_registry.url, config={"max.retries": 0}))
+    monkeypatch.setattr(registry_serde, "_RETRY_S", 600.0)
+    fake_registry.failing = 503
+    before = len(fake_registry.requests)
+
+    async def main() -> None:
+        async with asyncio.timeout(30):
+            while True:
+                with pytest.raises(RegistryUnavailable) as caught:
+                    serde.deserialize(written, CONTEXT)
+                if "503" in str(caught.value):
+                    return
+                await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert len(fake_registry.requests) == before + 1

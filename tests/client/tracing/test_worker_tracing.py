@@ -90,7 +90,7 @@ def test_a_replayed_dead_letter_stays_in_its_trace(
     )
     with worker:
         wait_until(lambda: worker.counts.dead, "the dead letter")
-    letters = DeadLetterTopic({"bootstrap.servers": bootstrap}, topic)
+    letters = DeadLetterTopic(topic, bootstrap)
     assert Replay(letters, Selection(), to=again).run().replayed == 1
     assert first_record(bootstrap, again).header("traceparent") == sent
 

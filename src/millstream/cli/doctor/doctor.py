@@ -64,14 +64,13 @@ def doctor(
     target = Target(servers, properties, timeout, lag_max)
     found: list[Finding] = []
     with progress("checks done", count=lambda: len(found)):
-        for finding in _findings(only, data, (port, http_port), target):
-            found.append(finding)
-            if not as_json:
-                _print(finding)
+        found.extend(_findings(only, data, (port, http_port), target))
     is_healthy = not any(each.state is State.UNHEALTHY for each in found)
     if as_json:
         print_json({"healthy": is_healthy, "checks": [each.as_dict() for each in found]})
     else:
+        for each in found:
+            _print(each)
         typer.echo()
         _print_verdict(found, is_healthy)
     if not is_healthy:

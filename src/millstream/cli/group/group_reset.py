@@ -121,28 +121,24 @@ def reset_offsets(
         _check_inactive(admin, group, all_topics)
         changes = _plan(connection, admin, group, scopes, target)
     _remark_nearest(changes)
-    is_executed = _is_confirmed(group, changes, dry_run=dry_run, yes=yes, as_json=as_json)
+    changed = sum(each.is_changed for each in changes)
+    is_asked = bool(changed) and not (dry_run or yes or as_json) and _is_terminal()
+    if is_asked:
+        _report(group, changes, {}, is_executed=False, as_json=False, is_noted=False)
+        question = f"Move {group} on {counted(changed, 'partition')}?"
+        confirm(question, "changing offsets", "nothing was moved.")
+    is_executed = yes or is_asked
     with connection.failing(group=group):
         failures = _execute(connection, admin, group, changes) if is_executed else {}
-    if is_executed or as_json or dry_run or yes or not sys.stdin.isatty():
-        _report(group, changes, failures, is_executed, as_json)
+    _report(group, changes, failures, is_executed, as_json)
     for failure in failures.values():
         say_error(str(failure))
     if failures:
         raise typer.Exit(next(iter(failures.values())).code)
 
 
-def _is_confirmed(
-    group: str, changes: Sequence[OffsetChange], *, dry_run: bool, yes: bool, as_json: bool
-) -> bool:
-    """Whether to commit the new offsets. Asks on a terminal, after a preview."""
-    changed = sum(each.is_changed for each in changes)
-    if dry_run or yes or not changed or as_json or not sys.stdin.isatty():
-        return yes and not dry_run
-    _report(group, changes, {}, is_executed=False, as_json=False, is_noted=False)
-    question = f"Move {group} on {counted(changed, 'partition')}?"
-    confirm(question, "changing offsets", "nothing was moved.")
-    return True
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _target(asked: dict[str, bool | int | str | Path]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import typer
 
 from millstream.cli.support.client_failure import client_failure
 from millstream.cli.support.failure import CommandError, ExitCode, from_kafka_error, no_connection
+from millstream.cli.support.quantity import Duration, duration_option
 from millstream.model.bootstrap import SERVERS_VARIABLE
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from millstream.client.admin import Admin
 
-TIMEOUT_S_DEFAULT: Final = 10.0
+TIMEOUT_S_DEFAULT: Final = Duration.parse("10s")
 #: The timeout of the first metadata request. It doubles with each attempt, so that a broker with
 #: much metadata gets enough time.
 _FIRST_METADATA_S: Final = 0.3
@@ -58,10 +59,9 @@ PropertiesOption: TypeAlias = Annotated[
 ]
 TimeoutOption: TypeAlias = Annotated[
     float,
-    typer.Option(
+    duration_option(
         "--timeout",
-        min=0.1,
-        metavar="SECONDS",
+        minimum="100ms",
         help="How long to wait for a response.",
         rich_help_panel="Connection",
     ),

@@ -150,6 +150,8 @@ def _bar(console: Console) -> Bar:
         TimeElapsedColumn(),
         console=console,
         transient=True,
+        # Data on standard output must not go to the console of standard error.
+        redirect_stdout=False,
     )
 
 

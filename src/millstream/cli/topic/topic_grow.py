@@ -91,22 +91,17 @@ def grow(
             _confirm(topic, before, partitions, keep_order)
         ends = drain.wait(wait_max) if keep_order else {}
         admin.create_partitions(topic, partitions)
-        if ends and admin.list_topic_offsets(topic).items() - _new(ends, partitions).items():
-            note(_WRITTEN.format(topic=topic))
+        if keep_order and _is_written(ends, admin.list_topic_offsets(topic)):
+            note(
+                f"Records were written to {topic} while the partitions were added. Their keys may"
+                " be read out of order: stop the producers before `topic grow --keep-order`."
+            )
     _report(topic, before, partitions, {}, as_json, True)
 
 
-_WRITTEN: Final = (
-    "Records were written to {topic} while the partitions were added. Their keys may be read out of"
-    " order: stop the producers before `topic grow --keep-order`."
-)
-
-
-def _new(ends: Mapping[Partition, int], total: int) -> dict[Partition, int]:
-    """Return the end offsets that a grown topic has if no record was written."""
-    (topic,) = {each.topic for each in ends}
-    first = next(iter(ends))
-    return {type(first)(topic, number): 0 for number in range(total)} | dict(ends)
+def _is_written(before: Mapping[Partition, int], after: Mapping[Partition, int]) -> bool:
+    """Whether records were written since `before`. New partitions begin at offset 0."""
+    return any(offset != before.get(each, 0) for each, offset in after.items())
 
 
 def _confirm(topic: str, before: int, total: int, keep_order: bool) -> None:

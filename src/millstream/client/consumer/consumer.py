@@ -78,12 +78,6 @@ class Consumer(Generic[KeyRead, ValueRead]):
             self._core.close(is_failing=True)
             raise
 
-    def load_ahead(self) -> None:
-        """Let deserializers of schema registries look up schemas inside `poll`, not at the first
-        access to a value.
-        """
-        self._core.load_ahead()
-
     def poll(
         self, max_records: int = RECORDS_MAX, timeout: float = 1.0, **unknown: Never
     ) -> Records[KeyRead, ValueRead]:
@@ -194,6 +188,13 @@ class Consumer(Generic[KeyRead, ValueRead]):
         traceback: TracebackType | None,
     ) -> None:
         self._core.close(is_failing=error is not None)
+
+
+def load_ahead(consumer: Consumer[Any, Any]) -> None:
+    """Let deserializers of schema registries look up schemas inside `poll`, not at the first access
+    to a value.
+    """
+    consumer._core.load_ahead()  # noqa: SLF001
 
 
 def consumer_over(core: ConsumerCore) -> Consumer[Any, Any]:

@@ -145,6 +145,8 @@ class RegistrySerde:
         #: Topics, parts and schema ids that were deserialized once, and those that failed.
         self._loaded: set[tuple[Any, ...]] = set()
         self._failed: dict[tuple[Any, ...], tuple[RegistryError, float]] = {}
+        #: Those that a thread looks up for an event loop.
+        self._asking: set[tuple[Any, ...]] = set()
         self._context: Any = imported(
             "A serde", "confluent_kafka.serialization"
         ).SerializationContext
@@ -203,12 +205,20 @@ class RegistrySerde:
         key = (context.topic, context.part, frame.schema_id)
         if key in self._loaded or self._has_just_failed(key):
             return
+        self._ask(key, data, context)
+
+    def _ask(self, key: tuple[Any, ...], data: bytes, context: RecordContext) -> None:
+        """Look up the schema, and keep an error of the registry for `deserialize`."""
         try:
             self.deserialize(data, context)
         except RegistryError as error:
             self._failed[key] = error, time.monotonic()
-        except Exception:  # noqa: BLE001, S110 - the application gets it from `deserialize`
-            pass
+        except Exception:  # noqa: BLE001 - the application gets it from `deserialize`
+            self._failed.pop(key, None)
+        else:
+            self._failed.pop(key, None)
+        finally:
+            self._asking.discard(key)
 
     def _deserialized(self, frame: Frame, framed: bytes, topic: str, part: Part) -> Any:
         with registry_errors(self._registry.url, f"Deserializing a {part} of topic {topic!r}"):
@@ -224,22 +234,15 @@ class RegistrySerde:
         self, key: tuple[Any, ...], data: bytes, context: RecordContext
     ) -> RegistryError:
         """Return the error for a schema that is not known yet, and ask for it on a thread."""
+        if key not in self._asking and not self._has_just_failed(key):
+            self._asking.add(key)
+            threading.Thread(target=self._ask, args=(key, data, context), daemon=True).start()
         failed = self._failed.get(key)
-        if not self._has_just_failed(key):
-            waiting = RegistryUnavailable(
-                f"Schema {key[2]} is being looked up at {self._registry.url}: retry in a moment."
-            )
-            failed = self._failed[key] = (failed[0] if failed else waiting, time.monotonic())
-            thread = threading.Thread(
-                target=self._load_again, args=(key, data, context), daemon=True
-            )
-            thread.start()
-        assert failed is not None
-        return failed[0].with_traceback(None)
-
-    def _load_again(self, key: tuple[Any, ...], data: bytes, context: RecordContext) -> None:
-        self._failed.pop(key, None)
-        self.load(data, context)
+        if failed is not None:
+            return failed[0].with_traceback(None)
+        return RegistryUnavailable(
+            f"Schema {key[2]} is being looked up at {self._registry.url}: retry in a moment."
+        )
 
 
 def _checked(context: RecordContext | None) -> RecordContext:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from millstream.client.consumer.consumer import RECORDS_MAX, Consumer
+from millstream.client.consumer.consumer import RECORDS_MAX, Consumer, load_ahead
 from millstream.client.error import MillstreamError, UsageError
 from millstream.client.producer.producer import Producer
 from millstream.client.record import Partition, Record
@@ -34,7 +34,6 @@ from millstream.client.worker.queue.job_queue import JobQueue
 from millstream.client.worker.queue.offset_metadata import OffsetMetadata
 from millstream.client.worker.queue.outcome import Counts
 from millstream.client.worker.queue.topic_queue import TopicQueues
-from millstream.client.worker.topics import client_options
 
 _logger = logging.getLogger(__name__)
 
@@ -44,6 +43,9 @@ _TRACKED_POLL_S: Final = 0.002
 #: The assumed size of a message before any message was read.
 _MESSAGE_BYTES_GUESS: Final = 64 * 1024
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
+#: After all brokers were down, librdkafka bootstraps anew, and a consumer can then wait forever for
+#: its group's coordinator. Without that it connects to the brokers that it knows.
+_CONSUMER_CONFIG: Final = {"metadata.recovery.strategy": "none"}
 #: Transactions are short: one that a killed worker left open blocks readers until it times out.
 #: Records expire well before, while the transaction can still be aborted.
 _TRANSACTION_S_MAX: Final = 20.0
@@ -134,7 +136,7 @@ class WorkerSession:
         if not config.routes.cron:
             return None
         topic = cron_topic(config.group)
-        log = TopicTickLog(topic, config.servers, client_options(config.settings))
+        log = TopicTickLog(topic, config.servers, config.settings.admin_options)
         owned = Partition(topic, 0)
         return CronClock(config.routes.cron, log, lambda: owned in self._consumer.assignment)
 
@@ -282,8 +284,10 @@ class WorkerSession:
                 _logger.warning("%s", error)
 
     def _open_consumer(self, config: SessionConfig) -> Consumer:
+        given = self._settings.consumer_options
         options: dict[str, Any] = {
-            **self._settings.consumer_options,
+            **given,
+            "config": _CONSUMER_CONFIG | dict(given.get("config", {})),
             "commit_interval": 0,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
@@ -295,7 +299,7 @@ class WorkerSession:
         topics = [*config.topics, *own]
         consumer = Consumer(config.servers, group_id=config.group, topics=topics, **options)
         # Handlers may run on an event loop.
-        consumer.load_ahead()
+        load_ahead(consumer)
         return consumer
 
     def _producer_options(self, group: str) -> dict[str, Any]:

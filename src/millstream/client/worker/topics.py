@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from millstream.client.admin import Admin, ConfigResource
 from millstream.client.record import Partition
@@ -57,12 +56,7 @@ class WorkerTopics:
         admin.create_topic(name, partitions=partitions, config=config, if_missing=True)
 
     def _admin(self) -> Admin:
-        return Admin(self._servers, **client_options(self._settings))
-
-
-def client_options(settings: WorkerSettings) -> Mapping[str, Any]:
-    """Return the keywords that all clients of a worker share."""
-    return settings.admin_options
+        return Admin(self._servers, **self._settings.admin_options)
 
 
 def _topic_config(admin: Admin, topic: str) -> dict[str, str | None]:

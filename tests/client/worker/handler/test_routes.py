@@ -95,7 +95,7 @@ def test_each_topic_has_its_handler(
     # The invalid payload passed through the middleware, and was tried once.
     assert (seen.count("outer"), seen.count("inner"), seen.count("end")) == (3, 3, 2)
     assert worker.counts.retried == 0
-    [letter] = DeadLetterTopic({"bootstrap.servers": bootstrap}, orders).letters()
+    [letter] = DeadLetterTopic(orders, bootstrap).letters()
     assert letter.error_type == "millstream.client.worker.failure.InvalidPayload"
     assert "not a valid Order: Expected `int`, got `str`" in letter.error_message
     assert letter.value == b'{"id": "one"}'
@@ -147,7 +147,7 @@ def test_messages_past_their_time_to_live(bootstrap: str, topics: list[str], nam
         wait_until(lambda: worker.held == 0, "the commit", SECONDS_MAX)
     assert sorted(seen) == [b"fresh", b"kept"]
     assert worker.counts.expired == worker.counts.dead == 2
-    letters = list(DeadLetterTopic({"bootstrap.servers": bootstrap}, topic).letters())
+    letters = list(DeadLetterTopic(topic, bootstrap).letters())
     assert sorted(letter.value for letter in letters) == [b"expired", b"short"]
     assert letters[0].error_type == "millstream.client.worker.failure.MessageExpired"
     with Admin(bootstrap) as admin:

@@ -174,7 +174,7 @@ class InFlight:
         return parked
 
     def make_ready(self, item: WorkItem) -> None:
-        """Let an item start. Of a tracked item, committed metadata names it."""
+        """Let a tracked item start: committed metadata names it."""
         (self._ready if self._by_topic is None else self._by_topic).append(item)
 
     def start(self, now: float = 0.0) -> WorkItem | None:
@@ -270,8 +270,10 @@ class InFlight:
     def _enqueue(self, item: WorkItem) -> None:
         if item.is_tracked:
             self.unrecorded.append(item)
+        elif self._by_topic is None:
+            self._ready.append(item)
         else:
-            self.make_ready(item)
+            self._by_topic.append(item)
 
     def _set_waiting(self, item: WorkItem, *, is_waiting: bool) -> None:
         count = 1
