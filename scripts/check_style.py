@@ -19,7 +19,7 @@ WORDS: Final = {
     r"answer(?:s|ed|ing)?": "respond, response",
     r"at hand": "available",
     r"be gone|is gone for good": "is lost",
-    r"doubled?s?": "duplicate",
+    r"doubled": "duplicated",
     r"easily|easy to use|obviously|simply|of course|just": "leave it out",
     r"mend(?:s|ed)?": "fix",
     r"please": "leave it out",

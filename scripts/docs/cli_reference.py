@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from scripts.docs.markdown import code, table
 
+from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import build
 
 
@@ -38,6 +39,9 @@ def _section(command: Any, names: tuple[str, ...]) -> str:
         parts.append(table(("argument", "meaning"), ((code(_name(e)), e.help) for e in described)))
     if options:
         parts.append(table(("option", "meaning"), map(_option_row, options)))
+    if output := JSON_OUTPUTS.get(" ".join(names[1:])):
+        parts.append(f"With `--json` it prints {output.form.value}.\n")
+        parts.append(table(("key", "meaning"), map(_key_row, output.keys.items())))
     return "\n".join(parts)
 
 
@@ -60,6 +64,12 @@ def _option_row(option: Any) -> tuple[str, str]:
     if not option.is_flag and (value := _value(option)):
         names += f" {code(value)}"
     return names, " ".join(filter(None, (option.help, _default(option), _environment(option))))
+
+
+def _key_row(item: tuple[str, str]) -> tuple[str, str]:
+    key, meaning = item
+    is_optional = key.endswith("?")
+    return code(key.removesuffix("?")), meaning + (" May be absent." if is_optional else "")
 
 
 def _value(option: Any) -> str:

@@ -34,7 +34,7 @@ HEAVY = (
 #: Subcommands that have no commands of their own.
 _ALONE = ("serve", "produce", "consume", "doctor", "docs")
 #: Commands that print nothing for scripts.
-_WITHOUT_DATA: Final[frozenset[str]] = frozenset()
+_WITHOUT_DATA: Final = frozenset({"docs", "worker run"})
 
 
 def test_version(run: Run) -> None:

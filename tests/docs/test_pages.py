@@ -27,7 +27,7 @@ BROKER = ("127.0.0.1:9092", "localhost:9092")
 METRICS = "127.0.0.1:9644"
 CLUSTER = "millstream cluster up"
 #: Blocks that are not run, at most.
-SKIPPED_MAX = 30
+SKIPPED_MAX = 36
 REASON_MIN = 10
 
 

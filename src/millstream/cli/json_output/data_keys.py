@@ -1,4 +1,4 @@
-"""The JSON output of `millstream dlq`, `outbox`, `job` and `pipeline`."""
+"""The JSON output of `millstream dlq`, `outbox`, `worker`, `job` and `pipeline`."""
 
 from __future__ import annotations
 
@@ -59,6 +59,17 @@ def _groups(name: str, columns: dict[str, str]) -> dict[str, str]:
 _OFFSETS: Final = {"topic": "The topic.", "partition": "The partition."}
 
 DATA: Final[dict[str, JsonOutput]] = {
+    "worker scale": one(
+        {
+            "group": "The group.",
+            "workers": "The number of workers to run.",
+            "needed": "The number of workers that the lag asks for now, without the cool-down.",
+            "members": "The number of members of the group.",
+            "lag": "Records that the group has not read.",
+            "rate": "Messages a second that one worker processes, or null.",
+            "arrival_rate": "Messages a second that arrive, or null.",
+        }
+    ),
     "dlq list": rows(_LETTER),
     "dlq show": one(
         {
