@@ -16,7 +16,7 @@ import time as clock
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Final, Generic, Never, Self, TypeVar, Unpack
+from typing import Any, Final, Generic, Self, TypeVar, Unpack
 
 from millstream.client.consumer.consumer import (
     RECORDS_MAX,
@@ -86,7 +86,6 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
         self,
         max_records: int = RECORDS_MAX,
         timeout: float = 1.0,  # noqa: ASYNC109 -- as the sync method
-        **unknown: Never,
     ) -> Records[KeyRead, ValueRead]:
         """Return up to `max_records` records as soon as there are some; none after `timeout`."""
         count = count_of(max_records)

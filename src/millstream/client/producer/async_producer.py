@@ -12,7 +12,7 @@ import concurrent.futures
 import datetime as dt
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Never, Self, Unpack, cast
+from typing import Any, Final, Generic, Self, Unpack, cast
 
 from confluent_kafka import KafkaException
 
@@ -131,7 +131,6 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
     async def flush(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
-        **unknown: Never,
     ) -> None:
         """Wait until every record is delivered or expired."""
         deadline = None if timeout is None else self._loop.time() + timeout
@@ -171,7 +170,6 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
     async def close(
         self,
         timeout: float | None = None,  # noqa: ASYNC109 -- as the sync method
-        **unknown: Never,
     ) -> None:
         """Deliver pending records, abort an open transaction, and close. Later calls do nothing."""
         if self._ended is None:

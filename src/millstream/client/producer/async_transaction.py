@@ -7,7 +7,7 @@ import datetime as dt
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Never, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from millstream.client.error import DeliveryError, MillstreamError, UsageError
 from millstream.client.old_name import rejects_old_names
@@ -72,7 +72,6 @@ class AsyncTransaction(Generic[KeySent, ValueSent]):
     async def commit(
         self,
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 -- as the sync method
-        **unknown: Never,
     ) -> None:
         """Commit. Raises OutcomeUnknown if the coordinator does not respond in time."""
         driver = self._open()
