@@ -74,6 +74,8 @@ class Monitor:
         self._isrs: dict[str, tuple[int, ...]] = {}
         #: By partition and broker, until the broker is ready and in the ISR.
         self._suspects: dict[tuple[str, int], _Suspect] = {}
+        #: Directory ids of the disks that machines got back, by node id.
+        self._returned: dict[int, str] = {}
 
     # Metadata store
 
@@ -102,6 +104,10 @@ class Monitor:
             suspect = self._suspects.get((key, machine.node_id))
             if suspect is None:
                 continue
+            # A leader can add the replica on the other disk to the ISR after that disk is gone.
+            returned = self._returned.get(machine.node_id)
+            if returned is not None and _is_elsewhere(record, machine, returned):
+                suspect.has_lost = True
             if machine.node_id not in record.isr:
                 # While the previous process is registered, leaders may add it to the ISR again.
                 is_started = machine.starts > suspect.starts and not self._is_registered(machine)
@@ -206,6 +212,7 @@ class Monitor:
 
     def disk_returned(self, machine: Machine, directory: str) -> None:
         """Record that a machine has its lost disk again."""
+        self._returned[machine.node_id] = directory
         for key, record in self._cluster.records().items():
             suspect = self._suspects.get((key, machine.node_id))
             if suspect is not None:
