@@ -64,7 +64,7 @@ def test_a_wrong_password_is_explained(kafka: Listeners) -> None:
     options = sasl(kafka, "SCRAM-SHA-256", "pen")
     sentence = "authentication.*Check security_protocol, sasl_mechanism"
     with Admin(timeout=5, **options) as admin, pytest.raises(BrokerError, match=sentence):
-        admin.topics()
+        admin.list_topics()
     with (
         Consumer(topics=["secret"], group_id="g", **options) as consumer,
         pytest.raises(BrokerError, match=sentence),
@@ -76,4 +76,4 @@ def test_an_unknown_certificate_is_explained(kafka: Listeners) -> None:
     options = {"bootstrap_servers": kafka.ssl, "security_protocol": "SSL"}
     sentence = "certificate verify failed.*Check security_protocol and ssl_cafile"
     with Admin(timeout=5, **options) as admin, pytest.raises(BrokerError, match=sentence):  # type: ignore[arg-type]
-        admin.topics()
+        admin.list_topics()

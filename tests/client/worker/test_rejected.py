@@ -188,14 +188,14 @@ def test_a_rejected_dead_letter_holds_nothing_up(
         # The offset stays at the message, whose letter is not in its topic.
         wait_until(lambda: worker.held == 1, "the commit", SECONDS_MAX)
         with Admin(bootstrap) as admin:
-            assert sum(admin.group_offsets(group).values()) == 1
+            assert sum(admin.list_group_offsets(group).values()) == 1
             admin.alter_topic(f"{topic}.dlq", {"max.message.bytes": "100000"})
         wait_until(lambda: worker.held == 0, "the letter", SECONDS_MAX)
     assert [letter.value for letter in letters(bootstrap, topic)] == [large]
     copies = [each.value for each in letters_of(bootstrap, output)]
     assert sorted(copies) == sorted([b"before", b"after", *(b"%d" % each for each in range(50))])
     with Admin(bootstrap) as admin:
-        assert sum(admin.group_offsets(group).values()) == 53
+        assert sum(admin.list_group_offsets(group).values()) == 53
 
 
 def test_serializers_are_for_what_handlers_send(bootstrap: str, topic: str, name: Name) -> None:
