@@ -288,7 +288,7 @@ def test_a_deleted_log_folder_is_given_up_on_request(world: World) -> None:
     one.start()
     assert world.row(topic).leader_id == NO_LEADER
     (row,) = world.millstream("cluster", "elect", topic, "--unclean", "--yes")
-    assert row == {"partition": f"{topic}-0", "result": "elected"}
+    assert row == {"topic": topic, "partition": 0, "result": "elected"}
     world.until_led_by(topic, 1)
     # The loss is not reported again, although nothing has been written since.
     one.kill()

@@ -12,7 +12,7 @@ from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.group_shards import GroupCoordinatorOptions, GroupShards
 from millstream.groups.offset_commit import OffsetCommit
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
-from millstream.metadata.image import ClusterImage
+from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
 from millstream.replication.partition import Partition
@@ -68,9 +68,10 @@ class CoordinatorHome(ReplicaHome):
         await self.close(clean=False)
         return self.open(recover=True)
 
-    def apply_image(self, image: ClusterImage) -> None:
-        delta = self.apply_image(image)
+    def apply_image(self, image: ClusterImage) -> ImageDelta:
+        delta = super().apply_image(image)
         self.shards.apply_delta(image, delta)
+        return delta
 
     def partition(self, index: int) -> Partition:
         return self.replicas.find(OFFSETS_TOPIC, index)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.replica_home import ReplicaHome, picture
-from millstream.metadata.image import ClusterImage
+from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures
 from millstream.model.reply import Reply, ReplyKind
@@ -74,9 +74,10 @@ class CoordinatorHome(ReplicaHome):
         self.markers = Markers()
         return self.open(recover=True)
 
-    def apply_image(self, image: ClusterImage) -> None:
-        delta = self.apply_image(image)
+    def apply_image(self, image: ClusterImage) -> ImageDelta:
+        delta = super().apply_image(image)
         self.shards.apply_delta(image, delta)
+        return delta
 
     def partition_of(self, transactional_id: str) -> Partition:
         index = self.shards.index_of(transactional_id)
