@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from harness.broker_process import BrokerProcess, wait_until
-from millstream.client import Admin, Job, JsonSerializer, Producer, UsageError, Worker
+from millstream.client import (
+    Admin,
+    ConfigResource,
+    Job,
+    JsonSerializer,
+    Producer,
+    UsageError,
+    Worker,
+)
 from millstream.client.dead_letter import DeadLetter, DeadLetterTopic
 
 SECONDS_MAX = 60.0
@@ -189,7 +197,8 @@ def test_a_rejected_dead_letter_holds_nothing_up(
         wait_until(lambda: worker.held == 1, "the commit", SECONDS_MAX)
         with Admin(bootstrap) as admin:
             assert sum(admin.list_group_offsets(group).values()) == 1
-            admin.alter_topic(f"{topic}.dlq", {"max.message.bytes": "100000"})
+            dead_letters = ConfigResource.topic(f"{topic}.dlq")
+            admin.alter_config(dead_letters, {"max.message.bytes": "100000"})
         wait_until(lambda: worker.held == 0, "the letter", SECONDS_MAX)
     assert [letter.value for letter in letters(bootstrap, topic)] == [large]
     copies = [each.value for each in letters_of(bootstrap, output)]
