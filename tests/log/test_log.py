@@ -58,7 +58,7 @@ class Model:
 operation = st.one_of(
     st.tuples(st.just("append"), st.integers(1, 5), st.integers(0, 300)),
     st.tuples(st.just("append"), st.integers(1, 5), st.integers(0, 300)),
-    st.tuples(st.just("follow"), st.integers(1, 4), st.integers(0, 200)),
+    st.tuples(st.just("append_as_follower"), st.integers(1, 4), st.integers(0, 200)),
     st.tuples(st.just("truncate"), st.floats(0, 1), st.none()),
     st.tuples(st.just("delete"), st.floats(0, 1), st.none()),
     st.tuples(st.just("expire"), st.none(), st.none()),

@@ -26,9 +26,12 @@ KERNELS = sorted(
 #: What a build leaves behind, except the translation to C, which takes most of the time.
 COMPILED = shutil.ignore_patterns("lib.*", "temp.*", "bdist.*", "*.so")
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("cc") is None and shutil.which("gcc") is None, reason="there is no C compiler"
-)
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        shutil.which("cc") is None and shutil.which("gcc") is None, reason="there is no C compiler"
+    ),
+]
 
 
 def build(kind: str, sources: Path, output: Path, **variables: str) -> Path:

@@ -25,6 +25,8 @@ _SOURCES = {
     "deploy-linters": "PyPI",
 }
 
+pytestmark = pytest.mark.soak
+
 
 def blocked(folder: Path) -> dict[str, str]:
     """Return variables that lead every registry to a closed port, with empty caches."""
