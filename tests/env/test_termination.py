@@ -48,6 +48,8 @@ def test_the_program_s_own_handler_is_kept() -> None:
     own: list[str] = []
     calls: list[str] = []
     before = signal.signal(signal.SIGTERM, handler)
+    # A process that was started in the background ignores SIGINT.
+    interrupt_before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with on_termination(lambda: calls.append("stop"), only_default=True):
             send(signal.SIGTERM)
@@ -55,6 +57,7 @@ def test_the_program_s_own_handler_is_kept() -> None:
         assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGINT, interrupt_before)
     assert (own, calls) == (["own"], ["stop"])
 
 
