@@ -60,7 +60,7 @@ class ScaleState(msgspec.Struct):
 
 
 class ScaleDecision(msgspec.Struct, frozen=True):
-    """The result, and what it is based on. `needed` is the need at this moment."""
+    """The number of workers, and the figures behind it. `needed` ignores the cool-down."""
 
     workers: int
     needed: int

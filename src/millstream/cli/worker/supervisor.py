@@ -40,7 +40,7 @@ _TARGET_CODES: Final = (ExitCode.USAGE, ExitCode.NOT_FOUND)
 
 @dataclass(slots=True)
 class Slot:
-    """One of the processes, and what follows its exit."""
+    """One worker process, and when the supervisor starts it again."""
 
     process: WorkerProcess
     exits: int = 0

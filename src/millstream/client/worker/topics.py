@@ -14,7 +14,7 @@ from millstream.client.worker.policy.policy import WorkerSettings
 
 
 class WorkerTopics:
-    """Asks the brokers about the topics of a worker, and creates those that are missing."""
+    """Measures the lag of a worker's topics, and creates the topics that it needs."""
 
     def __init__(self, servers: str | Sequence[str] | None, settings: WorkerSettings) -> None:
         self._servers = servers

@@ -1,4 +1,4 @@
-"""What a worker may start, and what follows an attempt. Pure.
+"""The settings of a worker, and its rules for retries, dead letters and deadlines. Pure.
 
 The package owns the worker's settings, retries and backoff, and the circuit breaker.
 """
