@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -98,6 +98,8 @@ class Target(Protocol):
     name: str
     #: The replication factor of every topic that a case creates.
     replicas: int
+    #: What clients need besides the address, by librdkafka's names.
+    client_properties: Mapping[str, str]
 
     @property
     def bootstrap(self) -> str: ...
@@ -156,6 +158,7 @@ class Broker:
 
     name = "broker"
     replicas = 1
+    client_properties: Mapping[str, str] = {}
 
     def __init__(self, server: KafkaServer | BrokerServer, folder: Path) -> None:
         self.server = server

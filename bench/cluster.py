@@ -72,6 +72,7 @@ class Cluster:
 
     name = "cluster"
     replicas = REPLICAS
+    client_properties: Mapping[str, str] = {}
 
     def __init__(
         self,

@@ -61,6 +61,7 @@ def java(name: str, *arguments: str) -> str:
 def program(name: str, broker: Target, **options: Any) -> list[str]:
     """Return the command that runs a program of load/."""
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in options.items()]
+    flags += [f"--property={key}={value}" for key, value in broker.client_properties.items()]
     return [sys.executable, "-m", f"bench.load.{name}", f"--bootstrap={broker.bootstrap}", *flags]
 
 
@@ -71,8 +72,28 @@ def python(name: str, broker: Target, **options: Any) -> dict[str, Any]:
     return response
 
 
+def admin_client(broker: Target) -> admin.AdminClient:
+    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+    return admin.AdminClient({**settings, **broker.client_properties})
+
+
+def java_properties(broker: Target) -> dict[str, str]:
+    """Return the client properties of a target by the Java client's names."""
+    given = dict(broker.client_properties)
+    found: dict[str, str] = {}
+    if authority := given.pop("ssl.ca.location", None):
+        found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
+    if user := given.pop("sasl.username", None):
+        password = given.pop("sasl.password")
+        found["sasl.jaas.config"] = (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required"
+            f' username="{user}" password="{password}";'
+        )
+    return found | given
+
+
 def create_topic(broker: Target, name: str, partitions: int) -> str:
-    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    client = admin_client(broker)
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -89,7 +110,7 @@ def create_topic(broker: Target, name: str, partitions: int) -> str:
 
 
 def delete_topics(broker: Target, *names: str) -> None:
-    client = admin.AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    client = admin_client(broker)
     for future in client.delete_topics(list(names)).values():
         future.result(30)
 
@@ -116,7 +137,7 @@ def producer_load(
     broker: Target, topic: str, records: int, size: int, rate: int = -1, **properties: Any
 ) -> list[str]:
     """Return the command that runs Kafka's ProducerPerformance."""
-    given = {"bootstrap.servers": broker.bootstrap, **properties}
+    given = {"bootstrap.servers": broker.bootstrap, **java_properties(broker), **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
     return [
         *(*CLIENT_JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"),
@@ -141,10 +162,12 @@ def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, floa
 
 def consumer_performance(broker: Target, topic: str, records: int) -> Throughput:
     """Run Kafka's ConsumerPerformance, which needs consumer groups. The join is not included."""
+    settings = [f"{key}={value}" for key, value in java_properties(broker).items()]
     printed = java(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--num-records", str(records)),
         *("--hide-header", "--timeout", "30000"),
+        *(part for text in settings for part in ("--command-property", text)),
     )
     fields = [field.strip() for field in printed.strip().splitlines()[-1].split(",")]
     return Throughput(int(fields[4]), float(fields[9]), float(fields[8]))
@@ -153,7 +176,8 @@ def consumer_performance(broker: Target, topic: str, records: int) -> Throughput
 def assigned_consumer(broker: Target, topic: str, partitions: int, records: int) -> Throughput:
     """Run the Java consumer on assigned partitions."""
     program = str(REPOSITORY / "bench" / "java" / "AssignedConsumer.java")
-    printed = java(program, broker.bootstrap, topic, str(partitions), str(records))
+    settings = [f"{key}={value}" for key, value in java_properties(broker).items()]
+    printed = java(program, broker.bootstrap, topic, str(partitions), str(records), *settings)
     return to_throughput(json.loads(printed.splitlines()[-1]), records)
 
 
@@ -201,11 +225,13 @@ def kcat_producer(
     """Run kcat, which sends the lines of a file, and return its duration."""
     with tempfile.NamedTemporaryFile() as lines:
         write_lines(Path(lines.name), records, size)
+        settings = [f"{key}={value}" for key, value in broker.client_properties.items()]
         begin = time.monotonic()
         run(
             [
                 *("kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name),
                 *("-X", f"acks={acks}", "-X", "queue.buffering.max.messages=500000"),
+                *(part for text in settings for part in ("-X", text)),
             ]
         )
         seconds = time.monotonic() - begin

@@ -26,7 +26,7 @@ ALLOWED: Final = (
     # asyncio protocols
     "get_buffer|buffer_updated|eof_received|connection_lost|connection_made|resume_writing",
     # Python itself
-    "__getattr__|__dir__|_missing_|formatTime|log_message",
+    "__getattr__|__dir__|_missing_|formatTime|log_message|redirect_request",
     # pytest plugins
     "pytest_\\w+|millstream_\\w+",
     # Spark's data source API and StreamingQueryListener

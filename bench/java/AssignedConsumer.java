@@ -11,7 +11,7 @@ import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 /**
  * Reads all partitions of a topic from their beginning with the unmodified KafkaConsumer, by assignment: the
  * stand-in for ConsumerPerformance on brokers that have no consumer groups, with the settings that tool uses.
- * Arguments: bootstrap topic partitions records. Prints one JSON line.
+ * Arguments: bootstrap topic partitions records [property=value ...]. Prints one JSON line.
  */
 public class AssignedConsumer {
     private static final long READ_NANOS_MAX = 120_000_000_000L;
@@ -23,6 +23,10 @@ public class AssignedConsumer {
         settings.put("max.partition.fetch.bytes", 1024 * 1024);
         settings.put("check.crcs", "false");
         settings.put("enable.auto.commit", "false");
+        for (int at = 4; at < arguments.length; at++) {
+            int equals = arguments[at].indexOf('=');
+            settings.put(arguments[at].substring(0, equals), arguments[at].substring(equals + 1));
+        }
         List<TopicPartition> partitions = new ArrayList<>();
         for (int number = 0; number < Integer.parseInt(arguments[2]); number++) {
             partitions.add(new TopicPartition(arguments[1], number));

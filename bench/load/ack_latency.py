@@ -14,12 +14,13 @@ from typing import Any
 
 import confluent_kafka
 from bench.load.open_loop import send, summary
+from bench.load.option import add_connection, connection
 
 
-def producer_settings(bootstrap: str, acks: str) -> dict[str, Any]:
+def producer_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {
-        "bootstrap.servers": bootstrap,
-        "acks": acks,
+        **connection(options),
+        "acks": options.acks,
         "linger.ms": 0,
         "socket.nagle.disable": True,
         "queue.buffering.max.messages": 1_000_000,
@@ -28,7 +29,7 @@ def producer_settings(bootstrap: str, acks: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--rate", type=int, required=True)
     parser.add_argument("--acks", required=True)
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--warm-up-seconds", type=float, required=True)
     options = parser.parse_args()
-    producer = confluent_kafka.Producer(producer_settings(options.bootstrap, options.acks))
+    producer = confluent_kafka.Producer(producer_settings(options))
     payload = bytes(options.size)
     latencies: list[int] = []
     failures: list[str] = []

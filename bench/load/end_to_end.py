@@ -18,6 +18,7 @@ import time
 
 import confluent_kafka
 from bench.load.open_loop import send, summary
+from bench.load.option import add_connection, connection
 
 STAMP = struct.Struct(">Q")
 WAIT_SECONDS_MAX = 60.0
@@ -27,7 +28,7 @@ def consume(options: argparse.Namespace) -> None:
     """Print "ready", read until the record with timestamp 0, and print the percentiles."""
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": options.bootstrap,
+            **connection(options),
             "group.id": "bench",
             "enable.auto.commit": False,
             "socket.nagle.disable": True,
@@ -62,7 +63,7 @@ def produce(options: argparse.Namespace) -> None:
         assert reader.stdout.readline() == "ready\n"
         producer = confluent_kafka.Producer(
             {
-                "bootstrap.servers": options.bootstrap,
+                **connection(options),
                 "acks": options.acks,
                 "linger.ms": 0,
                 "socket.nagle.disable": True,
@@ -83,7 +84,7 @@ def produce(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--consume", action="store_true")
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--rate", type=int, required=True)
     parser.add_argument("--acks", required=True)

@@ -13,19 +13,20 @@ from typing import Any
 
 import confluent_kafka
 from bench.load.ack_latency import producer_settings
+from bench.load.option import add_connection
 
 BURST = 1000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--acks", required=True)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
-    settings = producer_settings(options.bootstrap, options.acks)
+    settings = producer_settings(options)
     # Without this limit seconds of work would queue up.
     settings["queue.buffering.max.messages"] = 20 * BURST
     producer = confluent_kafka.Producer(settings)

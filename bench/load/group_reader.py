@@ -13,6 +13,7 @@ import signal
 import time
 
 import confluent_kafka
+from bench.load.option import add_connection, connection
 
 #: The settings of each kind of member; all others are librdkafka's defaults.
 KINDS = {
@@ -24,7 +25,7 @@ KINDS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--group", required=True)
     parser.add_argument("--kind", choices=KINDS, required=True)
@@ -45,7 +46,7 @@ def main() -> None:
 
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": options.bootstrap,
+            **connection(options),
             "group.id": options.group,
             "auto.offset.reset": "earliest",
             **KINDS[options.kind],

@@ -11,20 +11,21 @@ import json
 import time
 
 import confluent_kafka
+from bench.load.option import add_connection, connection
 
 READ_SECONDS_MAX = 120.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--records", type=int, required=True)
     options = parser.parse_args()
     consumer = confluent_kafka.Consumer(
         {
-            "bootstrap.servers": options.bootstrap,
+            **connection(options),
             "group.id": "bench",
             "enable.auto.commit": False,
             "check.crcs": False,

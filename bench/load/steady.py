@@ -8,18 +8,19 @@ import itertools
 
 import confluent_kafka
 from bench.load.open_loop import send
+from bench.load.option import add_connection, connection
 
 SECONDS_MAX = 600.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--rate", type=int, required=True)
     options = parser.parse_args()
-    producer = confluent_kafka.Producer({"bootstrap.servers": options.bootstrap, "linger.ms": 0})
+    producer = confluent_kafka.Producer({**connection(options), "linger.ms": 0})
     numbers = itertools.cycle(range(options.partitions))
 
     def produce(_due: int) -> None:

@@ -10,17 +10,18 @@ import json
 import time
 
 import confluent_kafka
+from bench.load.option import add_connection, connection
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--seconds", type=float, required=True)
     options = parser.parse_args()
     producer = confluent_kafka.Producer(
         {
-            "bootstrap.servers": options.bootstrap,
+            **connection(options),
             "acks": "1",
             "linger.ms": 0,
             "batch.num.messages": 1,

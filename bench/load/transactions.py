@@ -14,6 +14,7 @@ import time
 
 import confluent_kafka
 from bench.load.open_loop import summary
+from bench.load.option import add_connection, connection
 
 WAIT_SECONDS_MAX = 60.0
 
@@ -52,7 +53,7 @@ class Loop:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--bootstrap", required=True)
+    add_connection(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--records", type=int, required=True, help="records in one transaction")
@@ -62,7 +63,7 @@ def main() -> None:
     options = parser.parse_args()
     producer = confluent_kafka.Producer(
         {
-            "bootstrap.servers": options.bootstrap,
+            **connection(options),
             "transactional.id": f"bench-{options.topic}",
             "linger.ms": 0 if options.records == 1 else 5,
             "queue.buffering.max.messages": 1_000_000,

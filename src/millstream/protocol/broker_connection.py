@@ -2,6 +2,9 @@
 
 A caller may `send` several requests and then `receive` their responses in the same order. A
 connection belongs to one thread. After a ConnectionLost it is closed for good.
+
+A broker may limit how long a login is valid (KIP-368). The connection then logs in again before the
+first request after most of that time, unless responses are pending.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import socket
 import ssl
 import struct
+import time
 from collections import deque
 from typing import Final, TypeVar
 
@@ -27,6 +31,8 @@ M = TypeVar("M", bound=Message)
 _LENGTH: Final = struct.Struct(">i")
 #: Every broker supports this version, so the first request can use it.
 _API_VERSIONS_VERSION: Final = 0
+#: The share of a login's lifetime after which the connection logs in again.
+_LOGIN_SHARE: Final = 0.8
 #: A larger frame means that the server does not speak the protocol.
 _FRAME_BYTES_MAX: Final = 1 << 30
 
@@ -43,11 +49,12 @@ class BrokerConnection:
         self._versions: dict[int, tuple[int, int]] = {}
         #: Holds frames that the caller does not keep: to allocate costs as much as to receive.
         self._scratch = bytearray()
+        #: Monotonic time of the next login; None if the present one does not end.
+        self._log_in_at: float | None = None
         self._socket = self._connect()
         try:
             self._negotiate()
-            if settings.login is not None:
-                log_in(self, settings.login)
+            self._log_in()
         except BaseException:
             self.close()
             raise
@@ -86,6 +93,8 @@ class BrokerConnection:
 
     def send(self, request: Message, version_max: int | None = None) -> None:
         """Send a request; `receive` returns its response."""
+        if self._log_in_at is not None and not self._pending and time.monotonic() > self._log_in_at:
+            self._log_in()
         self._send(request, self.version(type(request), version_max))
 
     def receive(self, response: type[M], *, is_kept: bool = True) -> M:
@@ -166,6 +175,15 @@ class BrokerConnection:
         self._versions = {
             api.api_key: (api.min_version, api.max_version) for api in response.api_keys
         }
+
+    def _log_in(self) -> None:
+        login = self._settings.login
+        if login is None:
+            return
+        self._log_in_at = None
+        lifetime_ms = log_in(self, login)
+        if lifetime_ms > 0:
+            self._log_in_at = time.monotonic() + lifetime_ms / 1000 * _LOGIN_SHARE
 
     def _lost(self, reason: str) -> ConnectionLost:
         return ConnectionLost(f"the connection to the broker at {self.address} failed: {reason}")

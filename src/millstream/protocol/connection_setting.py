@@ -15,7 +15,8 @@ from millstream.protocol.error import SettingError
 
 _PORT_DEFAULT: Final = 9092
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER: Final = "OAUTHBEARER"
+_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 _JAAS_FIELD: Final = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
@@ -42,11 +43,29 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """The credentials for SASL."""
+    """A user name and a password for SASL."""
 
     mechanism: str
     user: str
     password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthLogin:
+    """The credentials with which a client gets its tokens (OAuth's client credentials grant)."""
+
+    token_url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str = ""
+    #: Sent to the broker with each token.
+    extensions: tuple[tuple[str, str], ...] = ()
+    #: A PEM file with the authorities of the token endpoint; None means the system's.
+    ca_path: str | None = None
+
+    @property
+    def mechanism(self) -> str:
+        return OAUTHBEARER
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +83,7 @@ class ConnectionSettings:
     backoff_ms: int = 50
     backoff_ms_max: int = 1_000
     tls: Tls | None = None
-    login: Login | None = None
+    login: Login | OAuthLogin | None = None
 
 
 def connection_settings(
@@ -133,12 +152,13 @@ def _tls(properties: ClientProperties) -> Tls:
     )
 
 
-def _login(properties: ClientProperties, is_needed: bool) -> Login | None:
+def _login(properties: ClientProperties, is_needed: bool) -> Login | OAuthLogin | None:
     jaas = dict(_JAAS_FIELD.findall(properties.pop_text("sasl.jaas.config", "")))
     mechanisms = properties.pop("sasl.mechanisms")
     mechanism = properties.pop("sasl.mechanism", mechanisms)
     user = properties.pop("sasl.username", jaas.get("username"))
     password = properties.pop("sasl.password", jaas.get("password"))
+    token = _TokenProperties.pop(properties, jaas)
     if not is_needed:
         return None
     prefix = properties.prefix
@@ -146,9 +166,56 @@ def _login(properties: ClientProperties, is_needed: bool) -> Login | None:
         raise SettingError(
             f"{prefix}sasl.mechanism must be one of {', '.join(_MECHANISMS)}, not {mechanism!r}"
         )
+    if mechanism.upper() == OAUTHBEARER:
+        return token.login(prefix)
     if user is None or password is None:
         raise SettingError(
             f"{prefix}sasl.username and {prefix}sasl.password, or {prefix}sasl.jaas.config with"
             " both, must be given"
         )
     return Login(mechanism.upper(), user, password)
+
+
+class _TokenProperties(NamedTuple):
+    """The properties of OAUTHBEARER, by librdkafka's names or in Java's JAAS text."""
+
+    url: str | None
+    client_id: str | None
+    client_secret: str | None
+    scope: str
+    extensions: str
+    ca_path: str | None
+
+    @classmethod
+    def pop(cls, properties: ClientProperties, jaas: dict[str, str]) -> _TokenProperties:
+        name = "sasl.oauthbearer."
+        # The other method of librdkafka takes tokens from a callback, which options cannot hold.
+        properties.pop_choice(f"{name}method", "oidc", ("oidc",))
+        return cls(
+            url=properties.pop(f"{name}token.endpoint.url"),
+            client_id=properties.pop(f"{name}client.id", jaas.get("clientId")),
+            client_secret=properties.pop(f"{name}client.secret", jaas.get("clientSecret")),
+            scope=properties.pop_text(f"{name}scope", jaas.get("scope", "")),
+            extensions=properties.pop_text(f"{name}extensions", ""),
+            ca_path=properties.pop("https.ca.location"),
+        )
+
+    def login(self, prefix: str) -> OAuthLogin:
+        name = f"{prefix}sasl.oauthbearer."
+        if not self.url or self.client_id is None or self.client_secret is None:
+            raise SettingError(
+                f"{name}token.endpoint.url, {name}client.id and {name}client.secret must be given"
+                " for OAUTHBEARER"
+            )
+        # Another scheme would let an option read a file of this host.
+        if not self.url.startswith(("https://", "http://")):
+            raise SettingError(f"{name}token.endpoint.url must start with https:// or http://")
+        pairs = [part.partition("=") for part in self.extensions.split(",") if part.strip()]
+        return OAuthLogin(
+            token_url=self.url,
+            client_id=self.client_id,
+            client_secret=self.client_secret,
+            scope=self.scope,
+            extensions=tuple((key.strip(), value.strip()) for key, _, value in pairs),
+            ca_path=self.ca_path,
+        )

@@ -1,4 +1,4 @@
-"""SASL authentication: PLAIN (RFC 4616) and SCRAM (RFC 5802)."""
+"""SASL authentication: PLAIN (RFC 4616), SCRAM (RFC 5802) and OAUTHBEARER (RFC 7628)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import secrets
 from typing import TYPE_CHECKING, Final
 
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.protocol.connection_setting import Login
+from millstream.protocol.connection_setting import Login, OAuthLogin
+from millstream.protocol.oauth import TOKENS
 from millstream.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 _ITERATIONS_MAX: Final = 1_000_000
 
 
-def log_in(connection: BrokerConnection, login: Login) -> None:
+def log_in(connection: BrokerConnection, login: Login | OAuthLogin) -> int:
     """Authenticate a connection by SaslHandshake and SaslAuthenticate.
 
-    Raises BrokerError UNSUPPORTED_SASL_MECHANISM or SASL_AUTHENTICATION_FAILED."""
+    Returns the session's lifetime in milliseconds, after which the broker expects another login; 0
+    means no end. Raises BrokerError UNSUPPORTED_SASL_MECHANISM or SASL_AUTHENTICATION_FAILED, and
+    ConnectionLost if there is no token."""
     response = connection.call(
         SaslHandshakeRequest(mechanism=login.mechanism), SaslHandshakeResponse
     )
@@ -35,22 +38,40 @@ def log_in(connection: BrokerConnection, login: Login) -> None:
             f"the broker at {connection.address} supports {', '.join(response.mechanisms)}, not"
             f" sasl.mechanism {login.mechanism}",
         )
+    if isinstance(login, OAuthLogin):
+        return _log_in_by_token(connection, login)
     if login.mechanism == "PLAIN":
-        _step(connection, b"\0".join([b"", login.user.encode(), login.password.encode()]))
-    else:
-        _log_in_by_scram(connection, Scram(login, secrets.token_hex(16)))
+        plain = b"\0".join([b"", login.user.encode(), login.password.encode()])
+        return _step(connection, plain).session_lifetime_ms
+    return _log_in_by_scram(connection, Scram(login, secrets.token_hex(16)))
 
 
-def _log_in_by_scram(connection: BrokerConnection, scram: Scram) -> None:
+def _log_in_by_scram(connection: BrokerConnection, scram: Scram) -> int:
     challenge = _step(connection, scram.first())
-    scram.check(_step(connection, scram.final(challenge)))
+    response = _step(connection, scram.final(challenge.auth_bytes))
+    scram.check(response.auth_bytes)
+    return response.session_lifetime_ms
 
 
-def _step(connection: BrokerConnection, data: bytes) -> bytes:
+def _log_in_by_token(connection: BrokerConnection, login: OAuthLogin) -> int:
+    pairs = [("auth", f"Bearer {TOKENS.token(login)}"), *login.extensions]
+    fields = "".join(f"{name}={value}\x01" for name, value in pairs)
+    try:
+        response = _step(connection, f"n,,\x01{fields}\x01".encode())
+        if response.auth_bytes:
+            # The broker has rejected the token, and says so once this message arrives.
+            response = _step(connection, b"\x01")
+    except BrokerError:
+        TOKENS.forget(login)
+        raise
+    return response.session_lifetime_ms
+
+
+def _step(connection: BrokerConnection, data: bytes) -> SaslAuthenticateResponse:
     response = connection.call(SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse)
     if response.error_code != ErrorCode.NONE:
         raise BrokerError(ErrorCode(response.error_code), response.error_message)
-    return response.auth_bytes
+    return response
 
 
 class Scram:
