@@ -200,7 +200,7 @@ def test_broker_configs_of_one_and_of_all() -> None:
 
 
 def test_unknown_keys_are_ignored_and_malformed_values_reported_by_key() -> None:
-    image, delta = apply(EMPTY_IMAGE, [WatchEvent("quotas/x", b"?", 4)], 4)
+    image, delta = apply(EMPTY_IMAGE, [WatchEvent("unknown/x", b"?", 4)], 4)
     assert image.revision == 4
     assert not delta
     for key in ("topics/a", "partitions/x/0", "brokers/1", "brokers/x", "configs/broker/1"):

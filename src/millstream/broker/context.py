@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.config.broker_config import BrokerConfig
@@ -16,9 +17,11 @@ from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
 from millstream.model.failure import CallbackFailures
+from millstream.model.principal import ANONYMOUS, Principal
 from millstream.model.reply import Receiver
 from millstream.replication.replicas import Replicas
 from millstream.replication.replicator import Replicator
+from millstream.security.audit_event import AuditTrail, NoAuditTrail
 from millstream.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )
@@ -45,7 +48,8 @@ class Services:
     #: Replaced when settings change at run time: read it for each request.
     config: BrokerConfig
     clock: Clock
-    network: Network
+    #: Connects to other brokers.
+    peer_network: Network
     random: Random
     metrics: Metrics
     catalog: Catalog
@@ -74,6 +78,8 @@ class Services:
     telemetry: Telemetry | None = None
     #: Stops leading all partitions if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
+    #: Records authentications, denials and changes.
+    audit: AuditTrail = field(default_factory=NoAuditTrail)
     #: The registration of this broker; set once its ports are bound.
     record: BrokerRecord | None = None
 
@@ -101,11 +107,27 @@ class CloseConnectionError(Exception):
 class ConnectedClient:
     """The client of one connection, for the lifetime of the connection."""
 
-    __slots__ = ("address", "client_instance_id", "port", "software_name", "software_version")
+    __slots__ = (
+        "address",
+        "apis",
+        "client_instance_id",
+        "expires_at",
+        "port",
+        "principal",
+        "software_name",
+        "software_version",
+    )
 
     def __init__(self, address: str, port: int) -> None:
         self.address = address
         self.port = port
+        #: The client's identity; ANONYMOUS until it is authenticated, or without authentication.
+        self.principal: Principal = ANONYMOUS
+        #: The APIs that the client may call now: before it is authenticated, only those of the
+        #: login. The session sets it before the first request.
+        self.apis: ApiTable
+        #: Monotonic time at which the authentication expires.
+        self.expires_at = math.inf
         #: From its ApiVersions request; None if unknown.
         self.software_name: str | None = None
         self.software_version: str | None = None

@@ -135,7 +135,7 @@ class Coordinators:
 def peer_connector(runtime: Runtime, config: BrokerConfig) -> PeerConnector:
     """Return how this broker connects to others."""
     return PeerConnector(
-        runtime.environment.network,
+        runtime.peer_network,
         config.network.inter_broker_listener,
         f"broker-{config.node_id}",
         runtime.supervisor,

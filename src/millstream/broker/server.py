@@ -235,7 +235,12 @@ class Server:
             directory=services.directory.directory_id,
         )
         membership = self._membership = Membership(
-            services.catalog, store, services.record, config, environment
+            services.catalog,
+            store,
+            services.record,
+            config,
+            environment,
+            services.peer_network,
         )
         membership.registration.on_fenced = updates.set_fenced
         services.check_lease = membership.registration.check

@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
-from millstream.broker.dispatch import Api, ApiTable
+from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
@@ -98,7 +98,6 @@ class Session:
     """Handles the frames of one connection (see `net.connection.Handler`)."""
 
     __slots__ = (
-        "_apis",
         "_client",
         "_clock",
         "_connection",
@@ -123,7 +122,7 @@ class Session:
         self._connection = connection
         self._client = ConnectedClient(connection.address, connection.port)
         self._services = services
-        self._apis: ApiTable = services.apis
+        self._client.apis = services.apis
         self._clock = services.clock
         self._listener = listener
         self._limits = limits
@@ -140,7 +139,7 @@ class Session:
             header = parse_request_header(frame)
         except DecodeError as problem:
             raise RejectedRequestError(Rejection.HEADER, str(problem)) from problem
-        api = self._apis.get(header.api_key)
+        api = self._client.apis.get(header.api_key)
         if api is None:
             raise RejectedRequestError(
                 Rejection.API, f"API key {header.api_key} is not supported", header.client_id

@@ -208,13 +208,28 @@ class Catalog(ImageUpdater):
         return await self._alter_configs(records.client_metrics_config_key(name), edit)
 
     async def _alter_configs(self, key: str, edit: Edit) -> Configs:
+        configs: Configs = Map()
+
+        def edit_value(value: bytes | None) -> bytes | None:
+            nonlocal configs
+            configs = edit(Map() if value is None else records.decode_configs(value))
+            return records.encode_configs(configs) if configs else None
+
+        await self.alter_key(key, edit_value)
+        return configs
+
+    async def alter_key(self, key: str, edit: Callable[[bytes | None], bytes | None]) -> None:
+        """Replace the value of a key with what `edit` makes of it; None is an absent key.
+
+        `edit` is called again if another change came first. What it raises changes nothing."""
         for _ in range(_ATTEMPTS_MAX):
             found = await self.store.get(key)
-            present: Configs = records.decode_configs(found.value) if found else Map()
-            configs = edit(present)
-            change = Put(key, records.encode_configs(configs)) if configs else Delete(key)
+            value = edit(None if found is None else found.value)
+            if found is None and value is None:
+                return
+            change = Delete(key) if value is None else Put(key, value)
             if await self.transact([Compare(key, found.revision if found else 0)], [change]):
-                return configs
+                return
         raise _overtaken(key)
 
     async def allocate_producer_ids(self, block: int = 1000) -> range:

@@ -17,6 +17,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
     controller                   {"id"}                                        leased
     leaving/<id>                 {}: the broker is shutting down               leased
     pending/<topic-id>           a change of a large topic in progress; see `large_change`
+    users/, acls/, quotas/, tokens/  see `security_record`
 Topic ids are in Kafka's text form. A topic exists if its `topics/` key does: partitions are put no
 later than it, and deleted no earlier.
 

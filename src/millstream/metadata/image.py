@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
 from millstream.metadata import cluster_record as records
+from millstream.metadata import security_record
 from millstream.metadata.cluster_record import (
     NO_CONFIGS,
     BrokerRecord,
@@ -23,6 +24,14 @@ from millstream.metadata.cluster_record import (
     FeatureLevels,
     PartitionRecord,
     TopicRecord,
+)
+from millstream.metadata.security_record import (
+    AclEntry,
+    AclResource,
+    Credentials,
+    QuotaEntity,
+    Quotas,
+    TokenRecord,
 )
 from millstream.metadata.store.port import MetadataStoreError, WatchEvent
 from millstream.model.map import Map, MapMutation
@@ -71,6 +80,12 @@ class ClusterImage:
     features: FeatureLevels = records.NO_FEATURES
     #: Brokers that are shutting down.
     leaving: frozenset[int] = frozenset()
+    #: SCRAM credentials of users, by name.
+    users: Map[str, Credentials] = field(default_factory=Map)
+    acls: Map[AclResource, tuple[AclEntry, ...]] = field(default_factory=Map)
+    quotas: Map[QuotaEntity, Quotas] = field(default_factory=Map)
+    #: Delegation tokens, by id.
+    tokens: Map[str, TokenRecord] = field(default_factory=Map)
     waiting: Map[TopicId, Map[int, PartitionRecord]] = field(default_factory=Map)
 
     @property
@@ -122,6 +137,14 @@ class ImageDelta:
     leaving: bool = False
     #: Whether feature levels changed.
     features: bool = False
+    #: Users whose credentials differ.
+    users: set[str] = field(default_factory=set)
+    #: Resource patterns whose ACLs differ.
+    acls: set[AclResource] = field(default_factory=set)
+    #: Entities whose quotas differ.
+    quotas: set[QuotaEntity] = field(default_factory=set)
+    #: Ids of delegation tokens that differ.
+    tokens: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         return bool(
@@ -135,6 +158,10 @@ class ImageDelta:
             or self.controller
             or self.leaving
             or self.features
+            or self.users
+            or self.acls
+            or self.quotas
+            or self.tokens
         )
 
 
@@ -170,16 +197,21 @@ def difference(old: ClusterImage, new: ClusterImage) -> ImageDelta:
         old.broker_configs != new.broker_configs
         or old.default_broker_configs != new.default_broker_configs
     )
-    delta.group_configs = {
-        group_id
-        for group_id in {*old.group_configs, *new.group_configs}
-        if old.group_configs.get(group_id) != new.group_configs.get(group_id)
-    }
+    delta.group_configs = _differing(old.group_configs, new.group_configs)
     delta.client_metrics = old.client_metrics != new.client_metrics
     delta.controller = old.controller != new.controller
     delta.leaving = old.leaving != new.leaving
     delta.features = old.features.levels != new.features.levels
+    delta.users = _differing(old.users, new.users)
+    delta.acls = _differing(old.acls, new.acls)
+    delta.quotas = _differing(old.quotas, new.quotas)
+    delta.tokens = _differing(old.tokens, new.tokens)
     return delta
+
+
+def _differing(old: Mapping[_K, _V], new: Mapping[_K, _V]) -> set[_K]:
+    """Return the keys whose values differ, or that only one of the maps has."""
+    return {key for key in {*old, *new} if old.get(key) != new.get(key)}
 
 
 def _compare_topic(delta: ImageDelta, old: TopicRecord | None, new: TopicRecord) -> None:
@@ -209,6 +241,7 @@ class _Step:
         "_image",
         "_leaving",
         "_partitions",
+        "_security",
         "_shared",
         "_topics",
     )
@@ -224,6 +257,7 @@ class _Step:
         self._controller_epoch = image.controller_epoch
         self._features = image.features
         self._leaving: dict[int, bool] = {}
+        self._security = _SecurityStep()
         #: The last value of each topic that was put or deleted, without its partitions.
         self._topics: dict[str, TopicRecord | None] = {}
         self._partitions: dict[TopicId, dict[int, PartitionRecord | None]] = {}
@@ -263,6 +297,8 @@ class _Step:
                 if event.value is None
                 else records.decode_features(event.value, event.revision)
             )
+        else:
+            self._security.add(event)
 
     def _add_broker_configs(self, event: WatchEvent) -> None:
         configs = _configs(event)
@@ -336,7 +372,7 @@ class _Step:
             leaving = (image.leaving - self._leaving.keys()) | begun
             delta.leaving = leaving != image.leaving
             image = replace(image, leaving=leaving)
-        return image, delta
+        return self._security.finish(image, delta), delta
 
     def _finish_topics(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:
         for topic_id in self._partitions:
@@ -384,6 +420,50 @@ class _Step:
         if known:
             _hold(waiting, topic_id, known)
         return tuple(partitions)
+
+
+class _SecurityStep:
+    """Collects the events of users, ACLs, quotas and delegation tokens."""
+
+    __slots__ = ("_acls", "_quotas", "_tokens", "_users")
+
+    def __init__(self) -> None:
+        self._users: dict[str, Credentials | None] = {}
+        self._acls: dict[AclResource, tuple[AclEntry, ...] | None] = {}
+        self._quotas: dict[QuotaEntity, Quotas | None] = {}
+        self._tokens: dict[str, TokenRecord | None] = {}
+
+    def add(self, event: WatchEvent) -> None:
+        key, value = event.key, event.value
+        if key.startswith(security_record.ACLS):
+            self._acls[security_record.parse_acl_key(key)] = (
+                None if value is None else security_record.decode_acls(value)
+            )
+        elif key.startswith(security_record.USERS):
+            self._users[key.removeprefix(security_record.USERS)] = (
+                None if value is None else security_record.decode_credentials(value)
+            )
+        elif key.startswith(security_record.QUOTAS):
+            self._quotas[security_record.parse_quota_key(key)] = (
+                None if value is None else security_record.decode_quotas(value)
+            )
+        elif key.startswith(security_record.TOKENS):
+            self._tokens[key.removeprefix(security_record.TOKENS)] = (
+                None if value is None else security_record.decode_token(value)
+            )
+
+    def finish(self, image: ClusterImage, delta: ImageDelta) -> ClusterImage:
+        if not (self._users or self._acls or self._quotas or self._tokens):
+            return image
+        delta.users, delta.acls = set(self._users), set(self._acls)
+        delta.quotas, delta.tokens = set(self._quotas), set(self._tokens)
+        return replace(
+            image,
+            users=_updated(image.users, self._users),
+            acls=_updated(image.acls, self._acls),
+            quotas=_updated(image.quotas, self._quotas),
+            tokens=_updated(image.tokens, self._tokens),
+        )
 
 
 def _configs(event: WatchEvent) -> Configs | None:

@@ -36,6 +36,8 @@ class ConfigType(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    #: Text that is never shown: not in logs, errors, or responses.
+    PASSWORD = 9
 
 
 class ConfigSource(IntEnum):
@@ -92,6 +94,8 @@ class Definition:
     shown_kind: ConfigType | None = None
     #: Whether DescribeConfigs omits it while it is not set, as Kafka does.
     is_shown_if_set: bool = False
+    #: Whether `listener.name.<listener>.<name>` sets it for one listener.
+    is_per_listener: bool = False
     #: Builds the field's own type from a LIST's elements.
     container: Callable[[Iterable[str]], Any] = tuple
     #: Raises ValueError with the allowed values, for rules beyond ranges and choices.
@@ -103,11 +107,18 @@ class Definition:
         return self.name.replace(".", "_")
 
     @property
+    def is_sensitive(self) -> bool:
+        """Whether the value is a secret."""
+        return self.kind is ConfigType.PASSWORD
+
+    @property
     def allowed(self) -> str:
         """The allowed values, as the end of a sentence."""
         match self.kind:
             case ConfigType.BOOLEAN:
                 return "true or false"
+            case ConfigType.PASSWORD:
+                return "text"
             case ConfigType.STRING:
                 return "one of " + ", ".join(self.choices) if self.choices else "text"
             case ConfigType.LIST:
@@ -124,6 +135,8 @@ class Definition:
         match self.kind:
             case ConfigType.BOOLEAN:
                 value = {"true": True, "false": False}.get(text.lower())
+            case ConfigType.PASSWORD:
+                value = text
             case ConfigType.STRING:
                 value = text if not self.choices or text in self.choices else None
             case ConfigType.LIST:

@@ -25,6 +25,7 @@ from millstream.broker.config.config_source import (
     from_file,
     from_flags,
 )
+from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -123,6 +124,11 @@ class BrokerConfig:
         found = self.given(name)
         return definition.default if found is None else definition.parse(found.text)
 
+    def listener_value(self, listener_name: str, name: str) -> Any:
+        """Return the typed value of a setting for one listener."""
+        found = self.given(listener_setting(listener_name, name))
+        return self.value(name) if found is None else definitions[name].parse(found.text)
+
     def text(self, name: str) -> str | None:
         """Return the value in force as text; None if it is not set."""
         return definitions[name].format(self.value(name))
@@ -191,9 +197,18 @@ definitions: Final[Mapping[str, Definition]] = dict(
 _SYNONYMS: Final = synonym_names()
 
 
+def definition_of(name: str) -> Definition | None:
+    """Return the definition of a setting, or of a listener's; None if there is no such setting."""
+    of_listener = parse_listener_setting(name)
+    if of_listener is None:
+        return definitions.get(name)
+    found = definitions.get(of_listener.name)
+    return found if found is not None and found.is_per_listener else None
+
+
 def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:
     for name in overrides:
-        definition = definitions.get(name)
+        definition = definition_of(name)
         if definition is None:
             raise ConfigError(f"{origin}: {name}: there is no such setting")
         if definition.scope is ConfigScope.READ_ONLY:
@@ -208,13 +223,15 @@ def _build(
     values["network"]["hostname"] = hostname
     for _, given in reversed(layers):
         for name, (text, origin) in given.items():
-            definition = definitions[name]
+            definition = definition_of(name)
+            if definition is None:
+                raise ConfigError(f"{origin}: cannot be set for one listener")
             try:
                 value = definition.parse(text)
             except ValueError as error:
-                raise ConfigError(
-                    f"{origin} = {text!r} is not allowed: expected {error}"
-                ) from error
+                shown = "(hidden)" if definition.is_sensitive else repr(text)
+                # The cause is left out: it may quote a secret.
+                raise ConfigError(f"{origin} = {shown} is not allowed: expected {error}") from None
             section = _SECTION_OF.get(name)
             if section is not None:
                 values[section][definition.attribute] = value
@@ -258,17 +275,18 @@ def _check_together(config: BrokerConfig) -> None:
 def _check_listeners(config: BrokerConfig) -> None:
     network = config.network
     names = {endpoint.listener_name for endpoint in network.listen_endpoints}
-    protocols = listener.parse_pairs(network.listener_security_protocol_map, "NAME:PROTOCOL")
-    for name in sorted(names - {listener.PLAINTEXT, *map(str.upper, protocols)}):
-        if name in listener.UNSUPPORTED_PROTOCOLS:
-            raise _rejected(
-                config, "listeners", f"no {name} listener, as TLS and SASL are not supported yet"
-            )
+    for name in sorted(names - network.security_protocols.keys()):
         raise _rejected(
             config,
             "listeners",
-            f"names that listener.security.protocol.map has: add {name}:PLAINTEXT",
+            f"names that listener.security.protocol.map has: add {name}:PLAINTEXT, {name}:SSL,"
+            f" {name}:SASL_PLAINTEXT or {name}:SASL_SSL",
         )
+    for _, given in config.layers:
+        for name in given:
+            of_listener = parse_listener_setting(name)
+            if of_listener is not None and of_listener.listener.upper() not in names:
+                raise ConfigError(f"{given[name].origin}: there is no such listener")
     advertised = listener.parse_listeners(network.advertised_listeners or ())
     if not {endpoint.listener_name for endpoint in advertised} <= names:
         raise _rejected(config, "advertised.listeners", "only names that listeners has")

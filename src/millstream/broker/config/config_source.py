@@ -8,7 +8,8 @@ In TOML a name may be written with dots, as nested tables, or quoted; all three 
     [log.segment]
     bytes = 1048576
     "log.segment.bytes" = 1048576
-In the environment `log.segment.bytes` is MILLSTREAM_LOG_SEGMENT_BYTES.
+In the environment `log.segment.bytes` is MILLSTREAM_LOG_SEGMENT_BYTES. `ssl.client.auth` of the
+listener EXTERNAL is MILLSTREAM_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUTH.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from millstream.broker.config.listener_setting import (
+    PREFIX,
+    listener_setting,
+    parse_listener_setting,
+)
 from millstream.env.disk import Disk
 
 ENVIRONMENT_PREFIX: Final = "MILLSTREAM_"
@@ -56,7 +62,7 @@ def from_file(path: Path, disk: Disk, names: Iterable[str]) -> dict[str, Given]:
     known = set(names)
     given: dict[str, Given] = {}
     for name, value in _leaves(tree, ""):
-        if name not in known:
+        if not _is_known(name, known):
             raise _unknown(f"{path}: {name}", name, known)
         if name in given:
             raise ConfigError(f"{path}: {name} is given twice, in two ways of writing it")
@@ -71,7 +77,7 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> di
     for variable, text in sorted(environment.items()):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == CONFIG_FILE_VARIABLE:
             continue
-        name = by_variable.get(variable)
+        name = by_variable.get(variable) or _listener_setting_of(variable, by_variable)
         if name is not None:
             given[name] = Given(text, f"environment variable {variable}")
         elif not _SERVICE_VARIABLE.match(variable):
@@ -83,9 +89,29 @@ def from_flags(flags: Mapping[str, str], names: Iterable[str]) -> dict[str, Give
     """Return the settings of the command line, by setting name."""
     known = set(names)
     for name in flags:
-        if name not in known:
+        if not _is_known(name, known):
             raise _unknown(f"command line: {name}", name, known)
     return {name: Given(text, f"command line: {name}") for name, text in flags.items()}
+
+
+def _is_known(name: str, known: set[str]) -> bool:
+    of_listener = parse_listener_setting(name)
+    return name in known or (of_listener is not None and of_listener.name in known)
+
+
+def _listener_setting_of(variable: str, by_variable: Mapping[str, str]) -> str | None:
+    """Return the setting of one listener that a variable sets; None if it sets none.
+
+    Names of listeners may have underscores, so the longest setting that fits is taken."""
+    prefix = variable_of(PREFIX)
+    if not variable.startswith(prefix):
+        return None
+    words = variable.removeprefix(prefix).split("_")
+    for count in range(1, len(words)):
+        suffix = by_variable.get(ENVIRONMENT_PREFIX + "_".join(words[count:]))
+        if suffix is not None:
+            return listener_setting("_".join(words[:count]), suffix)
+    return None
 
 
 def variable_of(name: str) -> str:

@@ -11,11 +11,10 @@ from typing import Final
 
 from millstream.metadata.cluster_record import Endpoint
 from millstream.metadata.store.etcd.address import parse_etcd_address
+from millstream.model.security_protocol import SecurityProtocol
 
-PLAINTEXT: Final = "PLAINTEXT"
 #: The metadata store in the data directory, for a cluster of one broker.
 EMBEDDED_STORE: Final = "sqlite"
-UNSUPPORTED_PROTOCOLS: Final = frozenset({"SSL", "SASL_PLAINTEXT", "SASL_SSL"})
 #: Hosts that mean every address of the machine. Clients cannot connect to them.
 WILDCARD_HOSTS: Final = frozenset({"", "0.0.0.0", "::"})  # noqa: S104
 
@@ -78,9 +77,19 @@ def check_advertised(value: tuple[str, ...]) -> None:
 
 
 def check_protocols(value: tuple[str, ...]) -> None:
-    for name, protocol in parse_pairs(value, "NAME:PLAINTEXT").items():
-        if protocol.upper() != PLAINTEXT:
-            raise ValueError(f"PLAINTEXT for {name}, because TLS and SASL are not supported yet")
+    parse_protocols(value)
+
+
+def parse_protocols(value: Iterable[str]) -> dict[str, SecurityProtocol]:
+    """Parse `NAME:PROTOCOL` items, by name in upper case."""
+    found: dict[str, SecurityProtocol] = {}
+    for name, protocol in parse_pairs(value, "NAME:PROTOCOL").items():
+        try:
+            found[name.upper()] = SecurityProtocol(protocol.upper())
+        except ValueError:
+            allowed = ", ".join(each.value for each in SecurityProtocol)
+            raise ValueError(f"one of {allowed} for {name}") from None
+    return found
 
 
 def check_http(value: str) -> None:

@@ -101,9 +101,11 @@ def _config(
     description: Description, request: DescribeConfigsRequest, *, is_broker: bool
 ) -> _Result.Config:
     definition, text, layers = description
+    is_sensitive = definition.is_sensitive
     config = _Result.Config(
         name=definition.name,
-        value=text,
+        value=None if is_sensitive else text,
+        is_sensitive=is_sensitive,
         read_only=is_broker and definition.scope is ConfigScope.READ_ONLY,
         config_source=description.source,
         config_type=definition.shown_kind or definition.kind,
@@ -111,7 +113,7 @@ def _config(
     )
     if request.include_synonyms:
         config.synonyms = [
-            _Result.Config.Synonym(name=name, value=text, source=source)
+            _Result.Config.Synonym(name=name, value=None if is_sensitive else text, source=source)
             for name, text, source in layers
         ]
     return config

@@ -118,7 +118,7 @@ async def _revision_of(broker: BrokerRecord, context: Context) -> int:
     )
     try:
         peer = await Peer.connect(
-            services.network, endpoint.host, endpoint.port, client_id, _ASK_S_MAX
+            services.peer_network, endpoint.host, endpoint.port, client_id, _ASK_S_MAX
         )
         try:
             response = await peer.call(request, _ASK_VERSION, ApiVersionsResponse, _ASK_S_MAX)

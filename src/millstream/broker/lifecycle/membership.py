@@ -18,6 +18,7 @@ from millstream.broker.lifecycle.environment import Environment
 from millstream.controller import departure
 from millstream.controller.controller import Controller
 from millstream.controller.probe import Probe
+from millstream.env.network import Network
 from millstream.env.supervisor import Policy, SupervisedTask
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
@@ -38,6 +39,7 @@ class Membership:
         "_catalog",
         "_expulsions",
         "_is_leaving",
+        "_listener_name",
         "_network",
         "_probes",
         "_record",
@@ -54,13 +56,15 @@ class Membership:
         record: BrokerRecord,
         config: BrokerConfig,
         environment: Environment,
+        peer_network: Network,
     ) -> None:
         clock, supervisor = environment.clock, environment.supervisor
         self._supervisor = supervisor
         self._catalog = catalog
         self._store = store
         self._record = record
-        self._network = environment.network
+        self._network = peer_network
+        self._listener_name = config.network.inter_broker_listener
         self.registration = Registration(
             catalog, store, record, config.cluster.broker_session_timeout_ms, clock
         )
@@ -128,7 +132,7 @@ class Membership:
                 del self._probes[broker_id]
         for broker_id, broker in wanted.items():
             if broker_id not in self._probes and broker.endpoints:
-                endpoint = broker.endpoints[0]
+                endpoint = broker.endpoint(self._listener_name) or broker.endpoints[0]
                 self._probes[broker_id] = Probe(
                     broker, endpoint, self._network, self._on_dead, self._supervisor
                 )

@@ -13,6 +13,7 @@ from millstream.broker.config.listener_address import EMBEDDED_STORE
 from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.metrics.broker_metrics import Metrics
+from millstream.env.network import Network
 from millstream.env.supervisor import Supervisor
 from millstream.model.failure import CallbackFailures
 from millstream.net.gate import Gate
@@ -36,6 +37,11 @@ class Runtime:
     @property
     def supervisor(self) -> Supervisor:
         return self.environment.supervisor
+
+    @property
+    def peer_network(self) -> Network:
+        """The network for connections to other brokers."""
+        return self.environment.network
 
     @property
     def is_alone(self) -> bool:

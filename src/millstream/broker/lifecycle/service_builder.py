@@ -55,7 +55,7 @@ class ServiceBuilder:
         services = Services(
             config=config,
             clock=environment.clock,
-            network=environment.network,
+            peer_network=runtime.peer_network,
             random=environment.random,
             metrics=runtime.metrics,
             catalog=catalog,
@@ -100,7 +100,7 @@ class ServiceBuilder:
             updates.update,
             options.replicator_options(self._config),
             clock=environment.clock,
-            network=environment.network,
+            network=self._runtime.peer_network,
             random=environment.random,
             supervisor=environment.supervisor,
         )

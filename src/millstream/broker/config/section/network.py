@@ -9,6 +9,7 @@ from typing import Final
 from millstream.broker.config import listener_address as listener
 from millstream.metadata.cluster_record import Endpoint
 from millstream.model.definition import ConfigScope, ConfigType, setting
+from millstream.model.security_protocol import SecurityProtocol
 from millstream.model.sentinel import INT32_MAX
 
 _STRING, _INT = ConfigType.STRING, ConfigType.INT
@@ -35,7 +36,7 @@ class NetworkSection:
     )
     listener_security_protocol_map: tuple[str, ...] = setting(
         _LIST,
-        ("PLAINTEXT:PLAINTEXT",),
+        tuple(f"{protocol.value}:{protocol.value}" for protocol in SecurityProtocol),
         "Security protocol of each listener name, as NAME:PROTOCOL.",
         check=listener.check_protocols,
         shown_kind=_STRING,
@@ -143,6 +144,13 @@ class NetworkSection:
             port = endpoint.port or ports[bound.listener_name]
             found.append(Endpoint(bound.listener_name, host, port))
         return tuple(found)
+
+    @property
+    def security_protocols(self) -> dict[str, SecurityProtocol]:
+        """The security protocol of each listener name. A listener may be named after its
+        protocol."""
+        named = {protocol.value: protocol for protocol in SecurityProtocol}
+        return named | listener.parse_protocols(self.listener_security_protocol_map)
 
     @property
     def inter_broker_listener(self) -> str:

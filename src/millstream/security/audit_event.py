@@ -1,0 +1,51 @@
+"""Events of the audit trail, and the interface through which parts of the broker record them.
+
+An event never holds a secret: no password, no token, and no value of a sensitive setting.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+
+class AuditKind(StrEnum):
+    """What an event is about."""
+
+    AUTHENTICATION = "authentication"
+    #: A request that the authorizer denied.
+    DENIAL = "denial"
+    #: A change of topics, configs, ACLs, users, quotas, groups, transactions or the cluster.
+    CHANGE = "change"
+
+
+class AuditEvent(NamedTuple):
+    """One line of the audit trail."""
+
+    kind: AuditKind
+    #: The API's name, or the SASL mechanism for an authentication.
+    action: str
+    principal: str
+    address: str
+    client_id: str
+    #: Such as `topic:orders` or `user:alice`; empty if the event has none.
+    resource: str
+    #: `ok`, or the name of the error code.
+    outcome: str
+    #: More about the event, for people.
+    detail: str = ""
+
+
+class AuditTrail(Protocol):
+    """Takes events. Never blocks and never raises; what it cannot keep it counts."""
+
+    def record(self, event: AuditEvent, /) -> None: ...
+
+
+class NoAuditTrail:
+    """The audit trail of a broker that keeps none."""
+
+    __slots__ = ()
+
+    def record(self, event: AuditEvent, /) -> None:
+        pass
