@@ -61,10 +61,10 @@ def test_the_image_follows_the_store() -> None:
     image, delta = apply(
         EMPTY_IMAGE, [WatchEvent(key, value, 1) for key, value in puts.items()], revision=1
     )
-    assert image.users == {"alice": Map({"SCRAM-SHA-256": CREDENTIAL})}
-    assert image.acls == {RESOURCE: (ENTRY,)}
-    assert image.quotas == {entity: Map({"producer_byte_rate": 1024.0})}
-    assert image.tokens == {"id": TOKEN}
+    assert image.users == Map({"alice": Map({"SCRAM-SHA-256": CREDENTIAL})})
+    assert image.acls == Map({RESOURCE: (ENTRY,)})
+    assert image.quotas == Map({entity: Map({"producer_byte_rate": 1024.0})})
+    assert image.tokens == Map({"id": TOKEN})
     found = (delta.users, delta.acls, delta.quotas, delta.tokens)
     assert found == ({"alice"}, {RESOURCE}, {entity}, {"id"})
     assert difference(EMPTY_IMAGE, image) == delta
