@@ -24,6 +24,7 @@ from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.profile import FILE_VARIABLE, PROFILE_VARIABLE
 from millstream.cli.support.terminal import format_time, print_json, print_table
 from millstream.model.bootstrap import SERVERS_VARIABLE
+from millstream.model.security_protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
@@ -169,8 +170,10 @@ def _address_flags(
         listeners = _named(listen)
         flags["listeners"] = ",".join(listeners)
         names = {address.partition("://")[0].upper() for address in listeners}
-        if names != {_LISTENER_NAME} and "listener.security.protocol.map" not in given:
-            protocols = sorted(f"{name}:PLAINTEXT" for name in names)
+        # A listener that is named after a protocol has that protocol.
+        others = names - {protocol.value for protocol in SecurityProtocol}
+        if others and "listener.security.protocol.map" not in given:
+            protocols = sorted(f"{name}:PLAINTEXT" for name in others)
             flags["listener.security.protocol.map"] = ",".join(protocols)
     if advertise:
         flags["advertised.listeners"] = ",".join(_named(advertise))
