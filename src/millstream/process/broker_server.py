@@ -42,6 +42,8 @@ class BrokerServer(ServerProcess):
         self.settings = dict(settings)
         #: A TOML file with more settings. Secrets belong here: everybody sees a command line.
         self.config_file: Path | None = None
+        #: The bearer token of the HTTP port, if it needs one.
+        self.http_token: str | None = None
         #: The listeners, as NAME://host:port; by default one without encryption at `bootstrap`.
         self.listeners: Sequence[str] = ()
         #: The Python that runs the broker: another one has another version of Millstream.
@@ -68,4 +70,4 @@ class BrokerServer(ServerProcess):
         return command
 
     def is_ready(self) -> bool:
-        return responds(f"{self.http_url}/readyz")
+        return responds(f"{self.http_url}/readyz", self.http_token)
