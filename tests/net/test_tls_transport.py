@@ -25,6 +25,7 @@ from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.connection import WRITE_BUFFER_BYTES_MAX, Connection
 from millstream.net.gate import ConnectionLimits, Gate
 from millstream.net.listener import Acceptor
+from millstream.net.rejection import Rejections
 from millstream.net.tls_transport import HandshakeFailure
 from millstream.security.tls_context import server_context
 from millstream.security.tls_material import ClientAuth, TlsOptions, read_material
@@ -298,6 +299,11 @@ def test_the_certificate_names_the_client(run: Callable[..., None]) -> None:
     run(scenario, client_auth=ClientAuth.REQUESTED)
 
 
+def _reject_the_broker(port: int) -> None:
+    with socket.create_connection((HOST, port)) as plain, pytest.raises(ssl.SSLError):
+        ssl.create_default_context().wrap_socket(plain, server_hostname=HOST)
+
+
 def test_failed_handshakes(run: Callable[..., None], caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(world: World) -> None:
         good = world.tls.context("alice")
@@ -317,8 +323,11 @@ def test_failed_handshakes(run: Callable[..., None], caplog: pytest.LogCaptureFi
             old.minimum_version = ssl.TLSVersion.TLSv1
         old.set_ciphers("ALL:@SECLEVEL=0")
         await fails(old, HandshakeFailure.PROTOCOL)
-        stranger = ssl.create_default_context()
-        await fails(stranger, HandshakeFailure.REJECTED)
+        # asyncio sends no alert.
+        await fails(ssl.create_default_context(), HandshakeFailure.CLOSED)
+        await asyncio.to_thread(_reject_the_broker, world.port)
+        await until(lambda: world.failures().get(HandshakeFailure.REJECTED) == 1)
+        world.gate.rejections = Rejections()
         reader, writer = await asyncio.open_connection(HOST, world.port)
         writer.write(bytes((0, 0, 0, 10)) + b"not TLS...")
         assert await reader.read() == b""

@@ -225,8 +225,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._connection.connection_lost(exc)
         elif self._peer is not None:
             # A health check of a load balancer connects and sends nothing.
-            is_silent = not self._received_bytes
-            self._count(HandshakeFailure.CLOSED, "" if is_silent else "the client disconnected")
+            text = (
+                "the client disconnected during the handshake; it may not accept the certificate of"
+                " this broker"
+            )
+            self._count(HandshakeFailure.CLOSED, text if self._received_bytes else "")
 
     # Handshake
 
