@@ -70,7 +70,7 @@ def test_addresses(run: Run) -> None:
     )
     assert several["listeners"] == "PLAINTEXT://:9092,INSIDE://10.0.0.1:9093"
     assert several["advertised.listeners"] == "PLAINTEXT://public.example:9092"
-    assert several["listener.security.protocol.map"] == "INSIDE:PLAINTEXT"
+    assert several["listener.security.protocol.map"] == "INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 
 
 def test_the_metadata_store(run: Run) -> None:

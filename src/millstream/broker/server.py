@@ -28,6 +28,8 @@ from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
 from millstream.broker.lifecycle.environment import Environment
+from millstream.broker.lifecycle.http_access import http_guard
+from millstream.broker.lifecycle.listener_tls import BrokerTls
 from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.broker.lifecycle.membership import Membership
 from millstream.broker.lifecycle.metadata_store import open_store
@@ -53,6 +55,7 @@ from millstream.model.failure import CallbackFailures
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
+from millstream.net.peer_network import PeerNetwork
 
 if TYPE_CHECKING:
     from millstream.broker.metrics.http import HttpServer
@@ -80,7 +83,16 @@ class Server:
         failures = CallbackFailures()
         self._gate = Gate(options.limits(config), failures)
         settings = Reconfiguration(config)
-        self._runtime = Runtime(config, environment, settings, self._metrics, self._gate, failures)
+        self._tls = BrokerTls(environment.disk)
+        self._runtime = Runtime(
+            config,
+            environment,
+            settings,
+            self._metrics,
+            self._gate,
+            failures,
+            PeerNetwork(environment.network, self._tls.peer_context),
+        )
         self._undo = self._runtime.undo
         environment.supervisor.on_fatal = self._fail
         self._http: HttpServer | None = None
@@ -165,7 +177,8 @@ class Server:
             return
         # The import takes as long as the rest of the start: clients are served meanwhile.
         module = await asyncio.to_thread(importlib.import_module, "millstream.broker.metrics.http")
-        self._http = cast("HttpServer", module.HttpServer(self._metrics))
+        guard = http_guard(config, self._tls, self._runtime.environment.disk)
+        self._http = cast("HttpServer", module.HttpServer(self._metrics, guard))
         await self._http.start(*config.network.http_address)
         self._undo.push_async_callback(self._http.stop)
 
@@ -208,13 +221,28 @@ class Server:
         catalog.topic_defaults = config.topic_defaults()
         settings.add(options.log_options, storage.directory.storage.configure, static)
         settings.add(options.limits, self._gate.configure, static)
+        self._start_tls(config)
         return config
+
+    def _start_tls(self, config: BrokerConfig) -> None:
+        """Load keys and certificates, and follow their files and settings. Raises ConfigError."""
+        runtime = self._runtime
+        self._tls.load(config)
+        runtime.settings.add(options.tls_options, self._tls.configure, config)
+        self._tls.start(runtime.supervisor)
+        self._undo.push_async_callback(self._tls.stop)
+        gauges.show_tls(self._metrics, self._tls.sources, self._gate)
 
     async def _bind(self, services: Services, coordinators: Coordinators) -> None:
         """Bind the listeners' sockets, without accepting connections yet."""
         for endpoint in services.config.network.listen_endpoints:
             make_session = partial(self._make_session, services, endpoint.listener_name)
-            _, port = await self._acceptor.bind(endpoint.host, endpoint.port, make_session)
+            _, port = await self._acceptor.bind(
+                endpoint.host,
+                endpoint.port,
+                make_session,
+                self._tls.endpoints.get(endpoint.listener_name),
+            )
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
         # Before connections are closed: clients that wait for a coordinator get a response that

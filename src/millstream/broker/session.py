@@ -121,6 +121,7 @@ class Session:
     ) -> None:
         self._connection = connection
         self._client = ConnectedClient(connection.address, connection.port)
+        self._client.principal = connection.principal
         self._services = services
         self._client.apis = services.apis
         self._clock = services.clock

@@ -32,6 +32,7 @@ MODULES: Final = {
         "doctor": "doctor.doctor",
         "profile": "profile",
         "serve": "serve",
+        "tls": "tls.tls",
         "produce": "produce",
         "consume": "consume",
         "outbox": "outbox",

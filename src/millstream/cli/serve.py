@@ -170,14 +170,18 @@ def _address_flags(
         listeners = _named(listen)
         flags["listeners"] = ",".join(listeners)
         names = {address.partition("://")[0].upper() for address in listeners}
-        # A listener that is named after a protocol has that protocol.
-        others = names - {protocol.value for protocol in SecurityProtocol}
-        if others and "listener.security.protocol.map" not in given:
-            protocols = sorted(f"{name}:PLAINTEXT" for name in others)
+        if names != {_LISTENER_NAME} and "listener.security.protocol.map" not in given:
+            protocols = sorted(f"{name}:{_protocol(name)}" for name in names)
             flags["listener.security.protocol.map"] = ",".join(protocols)
     if advertise:
         flags["advertised.listeners"] = ",".join(_named(advertise))
     return flags
+
+
+def _protocol(listener_name: str) -> str:
+    """Return the protocol that a listener's name says, else PLAINTEXT."""
+    names = {protocol.value for protocol in SecurityProtocol}
+    return listener_name if listener_name in names else SecurityProtocol.PLAINTEXT.value
 
 
 def _named(addresses: Sequence[str]) -> list[str]:
@@ -213,7 +217,9 @@ def _print_settings(config: BrokerConfig, as_json: bool) -> None:
     rows = [
         (
             name,
-            config.text(name),
+            "(hidden)"
+            if definitions[name].is_sensitive and config.value(name) is not None
+            else config.text(name),
             # These values depend on the number of brokers in the running cluster.
             _FROM_BROKERS
             if replication_default.is_derived(config, name)

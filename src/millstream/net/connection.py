@@ -4,8 +4,9 @@ Owns the transport, the bytes of incomplete frames, and the reasons for which re
 connection does not know what a frame means: each whole frame goes to `FrameHandler.receive`, in
 order, as a view that is valid only during that call. All whole frames of one read are handled in
 one synchronous pass, and the responses of the pass leave in one write. From the first response with
-a file range on, responses leave through a `FileSender` instead of the transport. A queued range
-belongs to the connection, which hands it to the sender or releases it.
+a file range on, responses leave through a `FileSender` instead of the transport; on a connection
+with TLS through a `TlsSender`. A queued range belongs to the connection, which hands it to the
+sender or releases it.
 
 Reading stops, and frames that were already read wait in `_backlog`, while any of these holds:
 
@@ -30,10 +31,13 @@ from typing import cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
+from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.file_sender import FileSender, Item, in_memory, release
 from millstream.net.frame_handler import FrameHandler
 from millstream.net.gate import Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
+from millstream.net.tls_sender import TlsSender
+from millstream.net.tls_transport import TlsTransport
 
 _logger = logging.getLogger(__name__)
 
@@ -46,8 +50,21 @@ WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = 4
+#: The first two bytes of a TLS connection: a handshake record of version 3.
+_TLS_HANDSHAKE = 0x1603
 #: The slowest rate at which a long frame may arrive: 16 KiB/s.
 _FRAME_BYTES_PER_MS_MIN = 16
+
+
+def _bad_size(size: int, frame_bytes_max: int) -> RejectedRequestError:
+    if size >> 16 == _TLS_HANDSHAKE:
+        text = (
+            "the client speaks TLS, but this listener is plaintext: connect to another port, or set"
+            " the client's security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        )
+    else:
+        text = f"{size} bytes; 1 to {frame_bytes_max} are allowed"
+    return RejectedRequestError(Rejection.FRAME, text)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -77,6 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         "_wants_sender",
         "address",
         "port",
+        "principal",
         "received_at",
     )
 
@@ -96,6 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         #: The client's address; the port is 0 if the network has none.
         self.address = ""
         self.port = 0
+        #: The client's identity by its TLS certificate; ANONYMOUS without one.
+        self.principal = ANONYMOUS
         #: Buffer of the frame that is being received, with its length prefix; None if the next byte
         #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
@@ -109,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._outgoing: list[Item] = []
         #: Sends the responses from the first file range on.
-        self._sender: FileSender | None = None
+        self._sender: FileSender | TlsSender | None = None
         #: Whether a range waits in `_outgoing` until the transport's buffer is empty.
         self._wants_sender = False
         self._in_pass = False
@@ -127,19 +147,18 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        limit = self._gate.admit(address)
-        if limit is not None:
-            error = RejectedRequestError(
-                Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
-            )
-            self._gate.rejections.note(error, address, self._clock.monotonic())
-            self._transport.abort()
-            return
-        self.address = address
-        self.port = int(peer[1]) if isinstance(peer, tuple) else 0
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        peer = self._gate.accept(self._transport, self._clock.monotonic())
+        if peer is not None:
+            self.begin(self._transport, peer)
+
+    def begin(
+        self, transport: asyncio.Transport, peer: tuple[str, int], principal: Principal = ANONYMOUS
+    ) -> None:
+        """Serve a client that the gate has admitted."""
+        self._transport = transport
+        self.address, self.port = peer
+        self.principal = principal
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._handler = self._make_handler(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -295,9 +314,7 @@ class Connection(asyncio.BufferedProtocol):
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)
             if not 0 < size <= frame_bytes_max:
-                raise RejectedRequestError(
-                    Rejection.FRAME, f"{size} bytes; 1 to {frame_bytes_max} are allowed"
-                )
+                raise _bad_size(size, frame_bytes_max)
             start = position + _LENGTH_BYTES
             if len(data) - start < size:
                 return position
@@ -380,6 +397,9 @@ class Connection(asyncio.BufferedProtocol):
             self._send_direct(self._sender, outgoing)
         elif all(isinstance(item, bytes | bytearray | memoryview) for item in outgoing):
             self._transport.writelines(cast("list[Buffer]", outgoing))
+        elif isinstance(self._transport, TlsTransport):
+            self._sender = TlsSender(self._transport, self._drained, self._sending_failed)
+            self._send_direct(self._sender, outgoing)
         elif self._transport.get_extra_info("socket") is None:
             self._write_copies(self._transport, outgoing)
         else:
@@ -419,7 +439,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._sender.unsent_bytes:
             self._drained()
 
-    def _send_direct(self, sender: FileSender, outgoing: list[Item]) -> None:
+    def _send_direct(self, sender: FileSender | TlsSender, outgoing: list[Item]) -> None:
         sender.send(outgoing)
         if sender.unsent_bytes > WRITE_BUFFER_BYTES_MAX and self._blocked_since is None:
             self.pause_writing()
@@ -445,6 +465,5 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _unsent_bytes(self, transport: asyncio.Transport) -> int:
-        if self._sender is not None:
-            return self._sender.unsent_bytes
-        return transport.get_write_buffer_size()
+        in_transport = transport.get_write_buffer_size()
+        return in_transport if self._sender is None else self._sender.unsent_bytes + in_transport

@@ -11,12 +11,13 @@ of the loop, so it never holds bytes of two connections.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from millstream.model.failure import CallbackFailures, CallbackKind
-from millstream.net.rejection import Rejections
+from millstream.net.rejection import RejectedRequestError, Rejection, Rejections
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
@@ -40,6 +41,9 @@ class ConnectionLimits:
     unread_ms_max: int = 60_000
     inflight_requests_max: int = 64
     inflight_bytes_max: int = 64 * 1024 * 1024
+    #: Time for a TLS handshake, and the number of handshakes in progress.
+    handshake_ms_max: int = 10_000
+    handshakes_max: int = 1_000
 
 
 @dataclass(slots=True)
@@ -50,6 +54,8 @@ class GateCounters:
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     memory_waits: int = 0
+    #: Failed TLS handshakes by reason.
+    handshake_failures: Counter[str] = field(default_factory=Counter)
 
 
 class Gate:
@@ -62,6 +68,7 @@ class Gate:
         "connections",
         "counters",
         "failures",
+        "handshakes",
         "limits",
         "receive_buffer",
         "rejections",
@@ -77,6 +84,8 @@ class Gate:
         #: Bytes of frame buffers in use; at most `limits.request_bytes_max`.
         self.reserved_bytes = 0
         self.connections = 0
+        #: TLS handshakes in progress. Their connections count in `connections`.
+        self.handshakes = 0
         self._addresses: Counter[str] = Counter()
         self._pool: dict[int, list[bytearray]] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
@@ -84,6 +93,21 @@ class Gate:
     def configure(self, limits: ConnectionLimits) -> None:
         """Apply limits that were changed at run time."""
         self.limits = limits
+
+    def accept(self, transport: asyncio.Transport, now: float) -> tuple[str, int] | None:
+        """Count a new connection, and return the client's address and port; the port is 0 if the
+        network has none. Where a limit is reached, abort the connection and return None."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else "local"
+        limit = self.admit(address)
+        if limit is None:
+            return address, int(peer[1]) if isinstance(peer, tuple) else 0
+        error = RejectedRequestError(
+            Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
+        )
+        self.rejections.note(error, address, now)
+        transport.abort()
+        return None
 
     def admit(self, address: str) -> str | None:
         """Count a new connection, or return the limit that rejects it."""

@@ -41,6 +41,8 @@ class Rejection(StrEnum):
     HANDLER = "handler"
     #: Too many connections, in total or from one address.
     CONNECTIONS = "connections"
+    #: A TLS handshake that failed or took too long.
+    HANDSHAKE = "handshake"
 
 
 class RejectedRequestError(ValueError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -34,6 +35,7 @@ from millstream.broker.config.section.log import LogSection
 from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
 from millstream.broker.config.section.replication import ReplicationSection
+from millstream.broker.config.section.tls import TlsSection
 from millstream.broker.config.section.topic import TopicSection
 from millstream.broker.config.section.transaction import TransactionSection
 from millstream.broker.config.topic_default import (
@@ -51,6 +53,7 @@ from millstream.model.definition import (
     definitions_of,
     setting,
 )
+from millstream.security.tls_material import ClientAuth
 
 __all__ = ["BrokerConfig", "ConfigError", "SettingValue", "definitions"]
 
@@ -71,6 +74,7 @@ class BrokerConfig:
 
     cluster: ClusterSection = dataclasses.field(default_factory=ClusterSection)
     network: NetworkSection = dataclasses.field(default_factory=NetworkSection)
+    tls: TlsSection = dataclasses.field(default_factory=TlsSection)
     log: LogSection = dataclasses.field(default_factory=LogSection)
     topics: TopicSection = dataclasses.field(default_factory=TopicSection)
     fetch: FetchSection = dataclasses.field(default_factory=FetchSection)
@@ -246,6 +250,7 @@ def _build(
 def _check_together(config: BrokerConfig) -> None:
     """Check what involves more than one setting. Raises ConfigError."""
     _check_listeners(config)
+    _check_tls(config)
     network, groups = config.network, config.groups
     if config.source("decommissioned.brokers") is ConfigSource.STATIC_BROKER:
         raise _rejected(config, "decommissioned.brokers", "to be set at run time, for all brokers")
@@ -292,6 +297,38 @@ def _check_listeners(config: BrokerConfig) -> None:
         raise _rejected(config, "advertised.listeners", "only names that listeners has")
     if network.inter_broker_listener not in names:
         raise _rejected(config, "inter.broker.listener.name", f"one of {', '.join(sorted(names))}")
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Check that each TLS listener has a key, and the authorities of clients if it needs them."""
+    network, protocols = config.network, config.network.security_protocols
+    if network.http_ssl_client_auth != ClientAuth.NONE and (
+        network.http_ssl_keystore_location is None or network.http_ssl_truststore_location is None
+    ):
+        raise _rejected(
+            config,
+            "http.ssl.client.auth",
+            "none, unless http.ssl.keystore.location and http.ssl.truststore.location are set",
+        )
+    if network.http_bearer_token is not None and network.http_bearer_token_file is not None:
+        raise ConfigError("set http.bearer.token or http.bearer.token.file, not both")
+    for name in (endpoint.listener_name for endpoint in network.listen_endpoints):
+        if not protocols[name].has_tls:
+            continue
+        value = partial(config.listener_value, name)
+        if value("ssl.keystore.location") is None and value("ssl.keystore.key") is None:
+            raise ConfigError(
+                f"the listener {name} has TLS but no key: set ssl.keystore.location, or"
+                f" {listener_setting(name, 'ssl.keystore.location')}, to a PEM file with the"
+                " private key and the certificate chain. `millstream tls init` makes one"
+            )
+        has_trust = any(map(value, ("ssl.truststore.location", "ssl.truststore.certificates")))
+        if value("ssl.client.auth") != ClientAuth.NONE and not has_trust:
+            raise ConfigError(
+                f"the listener {name} has ssl.client.auth = {value('ssl.client.auth')} but no"
+                " authorities: set ssl.truststore.location to a PEM file with the authorities that"
+                " sign certificates of clients"
+            )
 
 
 def _rejected(config: BrokerConfig, name: str, expected: str) -> ConfigError:
