@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.broker.config import part_options as options
@@ -35,6 +36,7 @@ from millstream.broker.lifecycle.metadata_update import MetadataUpdates
 from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
+from millstream.broker.login.bootstrap_user import create_bootstrap_users
 from millstream.broker.metrics import cluster_gauges, gauges
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.session import Session
@@ -135,6 +137,7 @@ class Server:
         catalog = await self._open_catalog(store, storage)
         config = self._load_settings(catalog, storage)
         await storage.identify(config, catalog)
+        await self._create_users(config, catalog)
         await storage.start(config, catalog, self._show_progress)
         builder = ServiceBuilder(runtime, config, catalog, storage)
         services = self.services = builder.build()
@@ -200,6 +203,17 @@ class Server:
             await until_gone(catalog, config.node_id, config.cluster.broker_session_timeout_ms)
             catalog.check_free(config.node_id)
         return catalog
+
+    async def _create_users(self, config: BrokerConfig, catalog: Catalog) -> None:
+        if config.sasl.bootstrap_users_file is not None:
+            environment = self._runtime.environment
+            await create_bootstrap_users(
+                Path(config.sasl.bootstrap_users_file),
+                environment.disk,
+                catalog,
+                environment.random,
+                has_threads=environment.has_threads,
+            )
 
     def _load_settings(self, catalog: Catalog, storage: LocalStorage) -> BrokerConfig:
         """Return the settings in force, and apply later changes to the parts that exist by now."""

@@ -12,6 +12,7 @@ from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.listener_address import EMBEDDED_STORE
 from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.lifecycle.environment import Environment
+from millstream.broker.login.peer_login import peer_network
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.env.network import Network
 from millstream.env.supervisor import Supervisor
@@ -41,7 +42,7 @@ class Runtime:
     @property
     def peer_network(self) -> Network:
         """The network for connections to other brokers."""
-        return self.environment.network
+        return peer_network(self.static_config, self.environment.network)
 
     @property
     def is_alone(self) -> bool:
