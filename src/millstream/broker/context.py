@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.lag.partition_backlog import PartitionBacklogs
+    from millstream.broker.login.authentication import Authentication
+    from millstream.broker.login.client_login import ClientLogin
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction.local_marker import LocalMarkers
@@ -78,6 +80,8 @@ class Services:
     telemetry: Telemetry | None = None
     #: Stops leading all partitions if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
+    #: Logins of clients; None if no listener has SASL.
+    authentication: Authentication | None = None
     #: Records authentications, denials and changes.
     audit: AuditTrail = field(default_factory=NoAuditTrail)
     #: The registration of this broker; set once its ports are bound.
@@ -112,6 +116,7 @@ class ConnectedClient:
         "apis",
         "client_instance_id",
         "expires_at",
+        "login",
         "port",
         "principal",
         "software_name",
@@ -128,6 +133,8 @@ class ConnectedClient:
         self.apis: ApiTable
         #: Monotonic time at which the authentication expires.
         self.expires_at = math.inf
+        #: The login of the connection; None on a listener without SASL.
+        self.login: ClientLogin | None = None
         #: From its ApiVersions request; None if unknown.
         self.software_name: str | None = None
         self.software_version: str | None = None

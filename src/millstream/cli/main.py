@@ -28,6 +28,7 @@ MODULES: Final = {
         "txn": "txn.txn",
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
+        "user": "user.user",
         "log": "log.log",
         "doctor": "doctor.doctor",
         "profile": "profile",

@@ -93,6 +93,7 @@ class Connection(asyncio.BufferedProtocol):
         "_unread_bytes",
         "_wants_sender",
         "address",
+        "frame_bytes_max",
         "port",
         "principal",
         "received_at",
@@ -116,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         #: The client's identity by its TLS certificate; ANONYMOUS without one.
         self.principal = ANONYMOUS
+        #: Maximum size of this connection's frames, if it is below the gate's.
+        self.frame_bytes_max: int | None = None
         #: Buffer of the frame that is being received, with its length prefix; None if the next byte
         #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
@@ -244,7 +247,8 @@ class Connection(asyncio.BufferedProtocol):
     def reject(self, error: RejectedRequestError) -> None:
         """Log why a request gets no response, and close the connection."""
         self._gate.rejections.note(error, self.address, self._clock.monotonic())
-        self.close("rejected" if error.kind is Rejection.HANDLER else "malformed")
+        is_valid = error.kind in (Rejection.HANDLER, Rejection.AUTHENTICATION)
+        self.close("rejected" if is_valid else "malformed")
 
     def close(self, reason: str) -> None:
         """Send queued responses, then close. From now on nothing is read."""
@@ -309,7 +313,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _split(self, data: memoryview) -> int:
         receive = cast("FrameHandler", self._handler).receive
-        frame_bytes_max = self._gate.limits.frame_bytes_max
+        frame_bytes_max = self.frame_bytes_max or self._gate.limits.frame_bytes_max
         position = 0
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)

@@ -27,6 +27,7 @@ from millstream.broker.config.config_source import (
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
+from millstream.broker.config.sasl_check import check_sasl
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -35,6 +36,7 @@ from millstream.broker.config.section.log import LogSection
 from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
 from millstream.broker.config.section.replication import ReplicationSection
+from millstream.broker.config.section.sasl import SaslSection
 from millstream.broker.config.section.tls import TlsSection
 from millstream.broker.config.section.topic import TopicSection
 from millstream.broker.config.section.transaction import TransactionSection
@@ -83,6 +85,7 @@ class BrokerConfig:
     groups: GroupSection = dataclasses.field(default_factory=GroupSection)
     transactions: TransactionSection = dataclasses.field(default_factory=TransactionSection)
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
+    sasl: SaslSection = dataclasses.field(default_factory=SaslSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()
@@ -132,6 +135,13 @@ class BrokerConfig:
         """Return the typed value of a setting for one listener."""
         found = self.given(listener_setting(listener_name, name))
         return self.value(name) if found is None else definitions[name].parse(found.text)
+
+    def mechanism_value(self, listener_name: str, mechanism: str, name: str) -> Any:
+        """Return the typed value of a setting for one SASL mechanism of a listener."""
+        found = self.given(listener_setting(listener_name, name, mechanism))
+        if found is None:
+            return self.listener_value(listener_name, name)
+        return definitions[name].parse(found.text)
 
     def text(self, name: str) -> str | None:
         """Return the value in force as text; None if it is not set."""
@@ -207,7 +217,9 @@ def definition_of(name: str) -> Definition | None:
     if of_listener is None:
         return definitions.get(name)
     found = definitions.get(of_listener.name)
-    return found if found is not None and found.is_per_listener else None
+    if found is None or (of_listener.mechanism is not None and not found.is_per_mechanism):
+        return None
+    return found if found.is_per_listener else None
 
 
 def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:
@@ -251,6 +263,7 @@ def _check_together(config: BrokerConfig) -> None:
     """Check what involves more than one setting. Raises ConfigError."""
     _check_listeners(config)
     _check_tls(config)
+    check_sasl(config)
     network, groups = config.network, config.groups
     if config.source("decommissioned.brokers") is ConfigSource.STATIC_BROKER:
         raise _rejected(config, "decommissioned.brokers", "to be set at run time, for all brokers")

@@ -180,6 +180,13 @@ class NetworkSection:
         return named | listener.parse_protocols(self.listener_security_protocol_map)
 
     @property
+    def listener_protocols(self) -> dict[str, SecurityProtocol]:
+        """The security protocol of each listener that this broker has."""
+        protocols = self.security_protocols
+        names = [endpoint.listener_name for endpoint in self.listen_endpoints]
+        return {name: protocols[name] for name in names}
+
+    @property
     def inter_broker_listener(self) -> str:
         """Name of the listener for connections between brokers."""
         return self.inter_broker_listener_name or self.listen_endpoints[0].listener_name
