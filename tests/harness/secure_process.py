@@ -3,7 +3,7 @@
     with SecureProcess(tmp_path) as broker:
         producer = Producer(broker.properties("SASL_SSL", user="admin"))
 
-The user `admin` may do everything. The other users, and clients without a user, may do nothing until
+The user `admin` may do everything. Other users, and clients without a user, may do nothing until
 a test creates ACLs.
 """
 
