@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.lag.partition_backlog import PartitionBacklogs
+    from millstream.broker.quota.client_throttle import ClientThrottle
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction.local_marker import LocalMarkers
@@ -78,6 +79,8 @@ class Services:
     telemetry: Telemetry | None = None
     #: Stops leading all partitions if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
+    #: Enforces the quotas of clients; None while no client has a quota.
+    quotas: ClientThrottle | None = None
     #: Records authentications, denials and changes.
     audit: AuditTrail = field(default_factory=NoAuditTrail)
     #: The registration of this broker; set once its ports are bound.

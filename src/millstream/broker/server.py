@@ -214,7 +214,9 @@ class Server:
         """Bind the listeners' sockets, without accepting connections yet."""
         for endpoint in services.config.network.listen_endpoints:
             make_session = partial(self._make_session, services, endpoint.listener_name)
-            _, port = await self._acceptor.bind(endpoint.host, endpoint.port, make_session)
+            _, port = await self._acceptor.bind(
+                endpoint.host, endpoint.port, make_session, endpoint.listener_name
+            )
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)
         # Before connections are closed: clients that wait for a coordinator get a response that

@@ -23,6 +23,7 @@ from typing import Any, cast
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
+from millstream.broker.quota.client_throttle import ClientThrottle
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
@@ -56,6 +57,7 @@ class _Slot:
         "response",
         "segments",
         "started_at",
+        "throttle_ms",
     )
 
     def __init__(
@@ -80,6 +82,8 @@ class _Slot:
         #: The response, if the reply ended before the handler returned.
         self.response: Message | None = None
         self.segments: list[Item] | None = None
+        #: The time for which the client is throttled because of this request.
+        self.throttle_ms = 0
 
     def receive(self, result: Message, /) -> None:
         if self.is_waiting:
@@ -176,9 +180,11 @@ class Session:
             received_at,
             slot,
         )
-        self._handle(slot, request, context)
+        self._handle(slot, request, context, len(frame))
 
-    def _handle(self, slot: _Slot, request: Message | None, context: Context) -> None:
+    def _handle(
+        self, slot: _Slot, request: Message | None, context: Context, frame_bytes: int
+    ) -> None:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
@@ -191,6 +197,8 @@ class Session:
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
+        if self._services.quotas is not None:
+            self._charge(self._services.quotas, slot, request, context, frame_bytes)
         if type(outcome) is slot.api.response:
             self._respond(slot, outcome, now)
         elif outcome is None:
@@ -218,6 +226,8 @@ class Session:
             self.complete(slot, response)
             return
         # The usual case: no earlier response is pending.
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
@@ -225,6 +235,27 @@ class Session:
             return
         self._connection.send(segments)
         self._observe(slot, now)
+
+    def _charge(
+        self,
+        quotas: ClientThrottle,
+        slot: _Slot,
+        request: Message | None,
+        context: Context,
+        frame_bytes: int,
+    ) -> None:
+        """Charge a request that was handled to the quotas of the client."""
+        slot.throttle_ms = quotas.charge(request, context, frame_bytes, slot.local_s)
+        if slot.throttle_ms:
+            self._connection.throttle(slot.throttle_ms / 1000)
+
+    def _show_throttle(self, slot: _Slot, response: Message) -> None:
+        """Put the throttle time into a response, and throttle the client as its handler decided."""
+        decided_ms: int = getattr(response, "throttle_time_ms", 0)
+        if decided_ms:
+            self._connection.throttle(decided_ms / 1000)
+        if slot.throttle_ms > decided_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = slot.throttle_ms
 
     async def _await(
         self,
@@ -276,6 +307,8 @@ class Session:
         if self._is_closed:
             return
         slot.reply = None
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             slot.segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection

@@ -31,12 +31,16 @@ class Acceptor:
         self._empty: asyncio.Future[None] | None = None
 
     async def bind(
-        self, host: str, port: int, make_handler: Callable[[Connection], FrameHandler]
+        self,
+        host: str,
+        port: int,
+        make_handler: Callable[[Connection], FrameHandler],
+        name: str = "",
     ) -> tuple[str, int]:
         """Bind an address and return it, with the real port. Raises OSError."""
 
         def make_connection() -> Connection:
-            connection = Connection(self._gate, self._clock, make_handler, self._lost)
+            connection = Connection(self._gate, self._clock, make_handler, self._lost, name)
             self._connections[connection] = None
             return connection
 

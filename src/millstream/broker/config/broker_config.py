@@ -26,6 +26,7 @@ from millstream.broker.config.config_source import (
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
+from millstream.broker.config.section.audit import AuditSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -33,6 +34,7 @@ from millstream.broker.config.section.group import GroupSection
 from millstream.broker.config.section.log import LogSection
 from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
+from millstream.broker.config.section.quota import QuotaSection
 from millstream.broker.config.section.replication import ReplicationSection
 from millstream.broker.config.section.topic import TopicSection
 from millstream.broker.config.section.transaction import TransactionSection
@@ -79,6 +81,8 @@ class BrokerConfig:
     groups: GroupSection = dataclasses.field(default_factory=GroupSection)
     transactions: TransactionSection = dataclasses.field(default_factory=TransactionSection)
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
+    quota: QuotaSection = dataclasses.field(default_factory=QuotaSection)
+    audit: AuditSection = dataclasses.field(default_factory=AuditSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()

@@ -14,9 +14,11 @@ from millstream.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_after_end,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
+    append_audit,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -28,6 +30,7 @@ from millstream.broker.handlers import (
     delete_topics,
     describe_acls,
     describe_backlog,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -105,6 +108,8 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_quorum.API,
     update_features.API,
     describe_cluster.API,
@@ -118,6 +123,7 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     describe_topic_partitions.API,
     describe_backlog.API,
     add_partitions_after_end.API,
+    append_audit.API,
 )
 
 #: Served only by a broker that exports metrics: without, pushed metrics would not be visible.
@@ -127,7 +133,9 @@ TELEMETRY_ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
 )
 
 
-def api_table(metrics: Metrics, *, has_telemetry: bool = False) -> ApiTable:
+def api_table(
+    metrics: Metrics, *, has_telemetry: bool = False, is_audited: bool = False
+) -> ApiTable:
     """Return the table of the APIs that a broker serves."""
     entries = ENTRIES + TELEMETRY_ENTRIES if has_telemetry else ENTRIES
-    return ApiTable(Api(entry, metrics) for entry in entries)
+    return ApiTable(Api(entry, metrics, is_audited=is_audited) for entry in entries)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.controller import reassignment
@@ -44,7 +45,7 @@ API: Final = ApiEntry(
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     versions=(0, 1),
-    handle=handle,
+    handle=handle, audit=change.partitions_reassigned,
 )
 
 
