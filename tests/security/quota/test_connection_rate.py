@@ -14,7 +14,7 @@ from millstream.security.quota.connection_rate import (
 from millstream.security.quota.quota_table import QuotaTable
 from millstream.security.quota.rate import WindowOptions
 
-WINDOW = WindowOptions(count=2, window_s=1.0)
+WINDOW = WindowOptions(samples=2, window_s=1.0)
 LOCAL = "127.0.0.1"
 
 

@@ -7,7 +7,7 @@ from millstream.model.map import Map
 from millstream.security.quota.limiter import Limiter
 from millstream.security.quota.rate import WindowOptions
 
-WINDOW = WindowOptions(count=11, window_s=1.0)
+WINDOW = WindowOptions(samples=11, window_s=1.0)
 
 
 def limiter(quotas: dict[QuotaEntity, dict[str, float]], clients_max: int = 100) -> Limiter:
@@ -54,7 +54,9 @@ def test_a_throttle_for_request_time_is_at_most_one_sample() -> None:
 
 
 def test_strict_clients_get_no_tokens_from_an_exhausted_bucket() -> None:
-    mutation = limiter({(("user", "a"),): {"controller_mutation_rate": 1.0}}).client("a", "").mutation
+    mutation = (
+        limiter({(("user", "a"),): {"controller_mutation_rate": 1.0}}).client("a", "").mutation
+    )
     assert mutation is not None
     assert mutation.take(20, 0.0, is_strict=True) == 0
     assert mutation.take(1, 0.0, is_strict=True) == 9
@@ -63,7 +65,9 @@ def test_strict_clients_get_no_tokens_from_an_exhausted_bucket() -> None:
 
 
 def test_permissive_clients_are_throttled_for_what_they_took() -> None:
-    mutation = limiter({(("user", "a"),): {"controller_mutation_rate": 1.0}}).client("a", "").mutation
+    mutation = (
+        limiter({(("user", "a"),): {"controller_mutation_rate": 1.0}}).client("a", "").mutation
+    )
     assert mutation is not None
     assert mutation.take(20, 0.0, is_strict=False) == 9
     assert mutation.take(1, 0.0, is_strict=False) == 10

@@ -6,7 +6,7 @@ import pytest
 
 from millstream.security.quota.rate import RateWindow, TokenBucket, WindowOptions
 
-WINDOW = WindowOptions(count=11, window_s=1.0)
+WINDOW = WindowOptions(samples=11, window_s=1.0)
 
 
 def test_a_rate_counts_at_least_ten_whole_samples() -> None:
@@ -49,14 +49,14 @@ def test_taking_back_an_event() -> None:
 
 
 def test_one_sample_is_a_window_too() -> None:
-    rate = RateWindow(WindowOptions(count=1, window_s=2.0))
+    rate = RateWindow(WindowOptions(samples=1, window_s=2.0))
     rate.record(100, 0.0)
     assert rate.rate(0.0) == 50
     assert rate.rate(2.0) == 0
 
 
 def test_a_bucket_allows_a_burst_of_its_window() -> None:
-    bucket = TokenBucket(WindowOptions(count=100, window_s=1.0))
+    bucket = TokenBucket(WindowOptions(samples=100, window_s=1.0))
     # The example of Kafka's documentation: a quota of 5 and a burst of 560 need 12 seconds.
     assert bucket.exhausted_s(5, 0.0) == 0
     assert bucket.take(560, 5, 0.0) == 12
@@ -65,7 +65,7 @@ def test_a_bucket_allows_a_burst_of_its_window() -> None:
 
 
 def test_a_bucket_never_holds_more_than_its_burst() -> None:
-    bucket = TokenBucket(WindowOptions(count=2, window_s=1.0))
+    bucket = TokenBucket(WindowOptions(samples=2, window_s=1.0))
     assert bucket.take(0, 10, 0.0) == 0
     assert bucket.take(20, 10, 1000.0) == 0
     assert bucket.take(10, 10, 1000.0) == 1

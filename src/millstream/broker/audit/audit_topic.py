@@ -129,8 +129,6 @@ class AuditTopic:
 
 def events_of(records: Sequence[AuditRecord]) -> list[_Event]:
     return [
-        _Event(
-            timestamp_ms=record.timestamp_ms, key=record.principal, value=encode_record(record)
-        )
+        _Event(timestamp_ms=record.timestamp_ms, key=record.principal, value=encode_record(record))
         for record in records
     ]

@@ -38,9 +38,7 @@ class AuditWriter:
 
     __slots__ = ("_batch", "_file", "_is_failing", "_queue", "_task", "_topic", "failures")
 
-    def __init__(
-        self, queue: AuditQueue, topic: AuditTopic, file: AuditFile | None
-    ) -> None:
+    def __init__(self, queue: AuditQueue, topic: AuditTopic, file: AuditFile | None) -> None:
         self._queue = queue
         self._topic = topic
         self._file = file

@@ -49,7 +49,7 @@ def audited(name: str, handle: DispatchedHandler, find: FindChanges) -> Dispatch
         except Exception as error:
             recorder.record_error(code_of(error))
             raise
-        if outcome is None or type(outcome) is Reply:
+        if outcome is None or isinstance(outcome, Reply):
             return outcome
         if isinstance(outcome, Coroutine):
             return _await_recorded(outcome, recorder)
@@ -59,9 +59,7 @@ def audited(name: str, handle: DispatchedHandler, find: FindChanges) -> Dispatch
     return audited_handle
 
 
-async def _await_recorded(
-    outcome: Coroutine[Any, Any, Message], recorder: _Recorder
-) -> Message:
+async def _await_recorded(outcome: Coroutine[Any, Any, Message], recorder: _Recorder) -> Message:
     try:
         response = await outcome
     except Exception as error:
@@ -132,5 +130,3 @@ def outcome_of(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return str(code)
-
-

@@ -98,7 +98,9 @@ def quotas_altered(request: Any, response: Any) -> Iterable[Change]:
         return
     for wanted, row in zip(request.entries, response.entries, strict=False):
         entity = ",".join(
-            each.entity_type if each.entity_name is None else f"{each.entity_type}={each.entity_name}"
+            each.entity_type
+            if each.entity_name is None
+            else f"{each.entity_type}={each.entity_name}"
             for each in row.entity
         )
         detail = ", ".join(

@@ -21,6 +21,7 @@ from millstream.broker.config import listener_address as listener
 from millstream.broker.config.config_source import (
     ConfigError,
     Given,
+    check_flags,
     from_environment,
     from_file,
     from_flags,
@@ -85,7 +86,9 @@ class BrokerConfig:
     audit: AuditSection = dataclasses.field(default_factory=AuditSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
-    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()
+    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = dataclasses.field(
+        default=(), repr=False
+    )
 
     @classmethod
     def load(
@@ -104,6 +107,7 @@ class BrokerConfig:
             assert disk is not None
             given |= from_file(file, disk, definitions)
         given |= from_environment(environment or {}, definitions)
+        check_flags(flags or {}, (each.name for each in definitions.values() if each.is_sensitive))
         given |= from_flags(flags or {}, definitions)
         return _build(((ConfigSource.STATIC_BROKER, given),), hostname)
 
@@ -301,4 +305,5 @@ def _check_listeners(config: BrokerConfig) -> None:
 def _rejected(config: BrokerConfig, name: str, expected: str) -> ConfigError:
     given = config.given(name)
     place = given.origin if given else f"default of {name}"
-    return ConfigError(f"{place} = {config.text(name)!r} is not allowed: expected {expected}")
+    shown = "(hidden)" if definitions[name].is_sensitive else repr(config.text(name))
+    return ConfigError(f"{place} = {shown} is not allowed: expected {expected}")

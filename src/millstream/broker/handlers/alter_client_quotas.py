@@ -62,7 +62,8 @@ API: Final = ApiEntry(
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     versions=(0, 1),
-    handle=handle, audit=change.quotas_altered,
+    handle=handle,
+    audit=change.quotas_altered,
     error_response=_error_response,
 )
 

@@ -55,7 +55,8 @@ API: Final = ApiEntry(
     AlterConfigsRequest,
     AlterConfigsResponse,
     versions=(0, 2),
-    handle=handle, audit=change.configs_altered,
+    handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
 )
 

@@ -45,7 +45,8 @@ API: Final = ApiEntry(
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     versions=(0, 1),
-    handle=handle, audit=change.partitions_reassigned,
+    handle=handle,
+    audit=change.partitions_reassigned,
 )
 
 

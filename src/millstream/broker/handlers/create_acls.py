@@ -19,4 +19,6 @@ def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
     return CreateAclsResponse(results=[result] * len(request.creations))
 
 
-API: Final = ApiEntry(CreateAclsRequest, CreateAclsResponse, versions=(1, 3), handle=handle, audit=change.acls_created)
+API: Final = ApiEntry(
+    CreateAclsRequest, CreateAclsResponse, versions=(1, 3), handle=handle, audit=change.acls_created
+)

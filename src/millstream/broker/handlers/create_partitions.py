@@ -63,6 +63,7 @@ API: Final = ApiEntry(
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     versions=(0, 3),
-    handle=handle, audit=change.partitions_created,
+    handle=handle,
+    audit=change.partitions_created,
     error_response=_error_response,
 )

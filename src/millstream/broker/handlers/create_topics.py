@@ -74,7 +74,8 @@ API: Final = ApiEntry(
     CreateTopicsRequest,
     CreateTopicsResponse,
     versions=(2, 7),
-    handle=handle, audit=change.topics_created,
+    handle=handle,
+    audit=change.topics_created,
     error_response=_error_response,
 )
 

@@ -19,4 +19,6 @@ def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResponse:
     return DeleteAclsResponse(filter_results=[result] * len(request.filters))
 
 
-API: Final = ApiEntry(DeleteAclsRequest, DeleteAclsResponse, versions=(1, 3), handle=handle, audit=change.acls_deleted)
+API: Final = ApiEntry(
+    DeleteAclsRequest, DeleteAclsResponse, versions=(1, 3), handle=handle, audit=change.acls_deleted
+)

@@ -27,7 +27,13 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     return combined.finish()
 
 
-API: Final = ApiEntry(DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), handle=handle, audit=change.groups_deleted)
+API: Final = ApiEntry(
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    versions=(0, 2),
+    handle=handle,
+    audit=change.groups_deleted,
+)
 
 
 def _reject(row: _Row, code: ErrorCode) -> None:

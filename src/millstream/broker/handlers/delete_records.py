@@ -64,7 +64,8 @@ API: Final = ApiEntry(
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     versions=(0, 2),
-    handle=handle, audit=change.records_deleted,
+    handle=handle,
+    audit=change.records_deleted,
     error_response=_error_response,
 )
 

@@ -61,7 +61,8 @@ API: Final = ApiEntry(
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     versions=(1, 6),
-    handle=handle, audit=change.topics_deleted,
+    handle=handle,
+    audit=change.topics_deleted,
     error_response=_error_response,
 )
 

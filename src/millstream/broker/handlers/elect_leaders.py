@@ -76,7 +76,8 @@ API: Final = ApiEntry(
     ElectLeadersRequest,
     ElectLeadersResponse,
     versions=(0, 2),
-    handle=handle, audit=change.leaders_elected,
+    handle=handle,
+    audit=change.leaders_elected,
     error_response=_error_response,
 )
 

@@ -71,7 +71,8 @@ API: Final = ApiEntry(
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
     versions=(0, 1),
-    handle=handle, audit=change.configs_altered,
+    handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
 )
 

@@ -57,7 +57,13 @@ def handle(
     )
 
 
-API: Final = ApiEntry(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 6), handle=handle, audit=change.producer_fenced)
+API: Final = ApiEntry(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    versions=(0, 6),
+    handle=handle,
+    audit=change.producer_fenced,
+)
 
 
 async def _assign_id(context: Context) -> InitProducerIdResponse:

@@ -66,7 +66,13 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
     )
 
 
-API: Final = ApiEntry(OffsetCommitRequest, OffsetCommitResponse, versions=(2, 10), handle=handle, audit=change.offsets_committed)
+API: Final = ApiEntry(
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    versions=(2, 10),
+    handle=handle,
+    audit=change.offsets_committed,
+)
 
 
 def _find(topic: OffsetCommitRequest.Topic, context: Context) -> TopicRecord | None:

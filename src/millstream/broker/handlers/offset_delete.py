@@ -46,7 +46,13 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
     )
 
 
-API: Final = ApiEntry(OffsetDeleteRequest, OffsetDeleteResponse, versions=(0, 0), handle=handle, audit=change.offsets_deleted)
+API: Final = ApiEntry(
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.offsets_deleted,
+)
 
 
 def _reject(code: ErrorCode) -> OffsetDeleteResponse:

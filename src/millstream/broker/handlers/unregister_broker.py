@@ -35,5 +35,9 @@ async def handle(request: UnregisterBrokerRequest, context: Context) -> Unregist
 
 
 API: Final = ApiEntry(
-    UnregisterBrokerRequest, UnregisterBrokerResponse, versions=(0, 0), handle=handle, audit=change.broker_unregistered
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.broker_unregistered,
 )

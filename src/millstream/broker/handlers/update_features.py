@@ -57,7 +57,13 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     )
 
 
-API: Final = ApiEntry(UpdateFeaturesRequest, UpdateFeaturesResponse, versions=(0, 2), handle=handle, audit=change.features_updated)
+API: Final = ApiEntry(
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    versions=(0, 2),
+    handle=handle,
+    audit=change.features_updated,
+)
 
 
 def _upgrade_type(update: UpdateFeaturesRequest.Update, context: Context) -> int:

@@ -37,7 +37,7 @@ class ConnectionRateOptions:
     listeners: Mapping[str, int] = field(default_factory=dict)
     #: The listener that the rate of the broker does not apply to.
     protected: str | None = None
-    window: WindowOptions = WindowOptions()
+    window: WindowOptions = field(default_factory=WindowOptions)
 
     @property
     def is_limited(self) -> bool:

@@ -1,12 +1,12 @@
 """Rates over windows of time, and token buckets, as Kafka measures quotas. Pure.
 
 A `RateWindow` has samples of `window_s` seconds. The rate is the sum of the samples over the time
-since the oldest one, which counts as at least `count - 1` whole samples. So a client may use up the
-quota of that time in one burst. A sample is dropped `count * window_s` seconds after its last
+since the oldest one, which counts as at least `samples - 1` whole samples. So a client may use up
+the quota of that time in one burst. A sample is dropped `samples * window_s` seconds after its last
 event.
 
-A `TokenBucket` fills with the quota's rate up to `count * window_s` seconds of it. Below zero, the
-quota is exhausted.
+A `TokenBucket` fills with the quota's rate up to `samples * window_s` seconds of it. Below zero,
+the quota is exhausted.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import NamedTuple
 class WindowOptions(NamedTuple):
     """The number of samples, and the length of each."""
 
-    count: int = 11
+    samples: int = 11
     window_s: float = 1.0
 
     @property
     def whole_s(self) -> float:
         """The least time over which a rate is measured."""
-        return (self.count - 1) * self.window_s or self.window_s
+        return (self.samples - 1) * self.window_s or self.window_s
 
 
 class _Sample:
@@ -70,9 +70,9 @@ class RateWindow:
         return max(self._total / limit - elapsed_s, 0.0)
 
     def _elapsed_s(self, now: float) -> float:
-        count, window_s = self._options
+        samples, window_s = self._options
         elapsed_s = now - self._samples[0].started_at if self._samples else 0.0
-        missing = count - 1 - int(elapsed_s / window_s)
+        missing = samples - 1 - int(elapsed_s / window_s)
         if missing > 0:
             elapsed_s += missing * window_s
         # Kafka takes at least a millisecond. A quota of one sample would reject every first event.
@@ -80,7 +80,7 @@ class RateWindow:
 
     def _drop_old(self, now: float) -> None:
         samples = self._samples
-        expiry_s = self._options.count * self._options.window_s
+        expiry_s = self._options.samples * self._options.window_s
         while samples and now - samples[0].last_at >= expiry_s:
             self._total -= samples.popleft().value
         if not samples:
@@ -111,7 +111,7 @@ class TokenBucket:
         return max(-self._refill(limit, now) / limit, 0.0)
 
     def _refill(self, limit: float, now: float) -> float:
-        burst = self._options.count * self._options.window_s * limit
+        burst = self._options.samples * self._options.window_s * limit
         if self._tokens is None:
             tokens = burst
         else:
