@@ -29,6 +29,7 @@ from millstream.client.admin.result import (
     ConfigResource,
     NewTopic,
     Outcome,
+    QuotaEntity,
     Reassignment,
     TopicDescription,
 )
@@ -179,6 +180,25 @@ class AsyncAdmin:
     ) -> dict[Partition, Reassignment]:
         """Return the partitions that are moving, of these topics or of all."""
         return await self._run(self._admin.list_partition_reassignments, topics)
+
+    # Quotas
+
+    async def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, Outcome[None]]:
+        """Set these quotas of each entity and no others. None removes a quota.
+
+        The quotas are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate, and for an address connection_creation_rate.
+        """
+        return await self._run(self._admin.alter_quotas, changes, validate_only=validate_only)
+
+    async def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all users, client ids and addresses that have any."""
+        return await self._run(self._admin.list_quotas)
 
     # Settings
 
