@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from millstream.broker.lag.partition_backlog import PartitionBacklogs
     from millstream.broker.login.authentication import Authentication
     from millstream.broker.login.client_login import ClientLogin
+    from millstream.broker.quota.client_throttle import ClientThrottle
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction.local_marker import LocalMarkers
@@ -82,6 +83,8 @@ class Services:
     check_lease: Callable[[], None] = lambda: None
     #: Logins of clients; None if no listener has SASL.
     authentication: Authentication | None = None
+    #: Enforces the quotas of clients; None while no client has a quota.
+    quotas: ClientThrottle | None = None
     #: Records authentications, denials and changes.
     audit: AuditTrail = field(default_factory=NoAuditTrail)
     #: The registration of this broker; set once its ports are bound.

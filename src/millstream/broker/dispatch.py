@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from millstream.broker.audit.audited import Change, audited
 from millstream.broker.context import Context
 from millstream.broker.metrics.broker_metrics import ApiMetrics, Metrics
 from millstream.model.error import ErrorCode
@@ -51,6 +52,8 @@ class ApiEntry(Generic[RequestT, ResponseT]):
     listed_from: int | None = None
     #: Whether parts of a response may be sent from files.
     sends_files: bool = False
+    #: Finds the changes that a request asked for, for the audit trail; None if it changes nothing.
+    audit: Callable[[RequestT, ResponseT], Iterable[Change]] | None = None
 
 
 class Api:
@@ -72,7 +75,9 @@ class Api:
         "version_min",
     )
 
-    def __init__(self, entry: ApiEntry[Any, Any], metrics: Metrics) -> None:
+    def __init__(
+        self, entry: ApiEntry[Any, Any], metrics: Metrics, *, is_audited: bool = False
+    ) -> None:
         self.request: type[Message] = entry.request
         self.response: type[Message] = entry.response
         self.handle: DispatchedHandler = entry.handle
@@ -83,6 +88,8 @@ class Api:
         self.name = self.request.__name__.removesuffix("Request")
         self.metrics: ApiMetrics = metrics.api(self.name)
         self.sends_files = entry.sends_files
+        if is_audited and entry.audit is not None:
+            self.handle = audited(self.name, self.handle, entry.audit)
         self._request_codecs: dict[int, Codec[Message]] = {}
         self._response_codecs: dict[int, Codec[Message]] = {}
 

@@ -256,6 +256,7 @@ class Server:
                 endpoint.port,
                 make_session,
                 self._tls.endpoints.get(endpoint.listener_name),
+                endpoint.listener_name,
             )
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)

@@ -24,6 +24,7 @@ from millstream.broker.context import CloseConnectionError, ConnectedClient, Con
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.broker.login.client_login import ClientLogin
+from millstream.broker.quota.client_throttle import ClientThrottle
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
@@ -57,6 +58,7 @@ class _Slot:
         "response",
         "segments",
         "started_at",
+        "throttle_ms",
     )
 
     def __init__(
@@ -81,6 +83,8 @@ class _Slot:
         #: The response, if the reply ended before the handler returned.
         self.response: Message | None = None
         self.segments: list[Item] | None = None
+        #: The time for which the client is throttled because of this request.
+        self.throttle_ms = 0
 
     def receive(self, result: Message, /) -> None:
         if self.is_waiting:
@@ -182,7 +186,7 @@ class Session:
             received_at,
             slot,
         )
-        self._handle(slot, request, context)
+        self._handle(slot, request, context, len(frame))
 
     def _unknown_api(self, header: RequestHeader) -> RejectedRequestError:
         kind, reason = Rejection.API, f"API key {header.api_key} is not supported"
@@ -196,7 +200,9 @@ class Session:
             self._client.login.note_expired()
         return _rejection(Rejection.AUTHENTICATION, "the authentication has expired", header, api)
 
-    def _handle(self, slot: _Slot, request: Message | None, context: Context) -> None:
+    def _handle(
+        self, slot: _Slot, request: Message | None, context: Context, frame_bytes: int
+    ) -> None:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
@@ -209,6 +215,8 @@ class Session:
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
+        if self._services.quotas is not None:
+            self._charge(self._services.quotas, slot, request, context, frame_bytes)
         if type(outcome) is slot.api.response:
             self._respond(slot, outcome, now)
         elif outcome is None:
@@ -236,6 +244,8 @@ class Session:
             self.complete(slot, response)
             return
         # The usual case: no earlier response is pending.
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
@@ -243,6 +253,27 @@ class Session:
             return
         self._connection.send(segments)
         self._observe(slot, now)
+
+    def _charge(
+        self,
+        quotas: ClientThrottle,
+        slot: _Slot,
+        request: Message | None,
+        context: Context,
+        frame_bytes: int,
+    ) -> None:
+        """Charge a request that was handled to the quotas of the client."""
+        slot.throttle_ms = quotas.charge(request, context, frame_bytes, slot.local_s)
+        if slot.throttle_ms:
+            self._connection.throttle(slot.throttle_ms / 1000)
+
+    def _show_throttle(self, slot: _Slot, response: Message) -> None:
+        """Put the throttle time into a response, and throttle the client as its handler decided."""
+        decided_ms: int = getattr(response, "throttle_time_ms", 0)
+        if decided_ms:
+            self._connection.throttle(decided_ms / 1000)
+        if slot.throttle_ms > decided_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = slot.throttle_ms
 
     async def _await(
         self,
@@ -294,6 +325,8 @@ class Session:
         if self._is_closed:
             return
         slot.reply = None
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             slot.segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection

@@ -26,6 +26,7 @@ MODULES: Final = {
         "topic": "topic.topic",
         "group": "group.group",
         "txn": "txn.txn",
+        "quota": "quota.quota",
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
         "user": "user.user",

@@ -22,12 +22,14 @@ from millstream.broker.config import listener_address as listener
 from millstream.broker.config.config_source import (
     ConfigError,
     Given,
+    check_flags,
     from_environment,
     from_file,
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
 from millstream.broker.config.sasl_check import check_sasl
+from millstream.broker.config.section.audit import AuditSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -35,6 +37,7 @@ from millstream.broker.config.section.group import GroupSection
 from millstream.broker.config.section.log import LogSection
 from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
+from millstream.broker.config.section.quota import QuotaSection
 from millstream.broker.config.section.replication import ReplicationSection
 from millstream.broker.config.section.sasl import SaslSection
 from millstream.broker.config.section.tls import TlsSection
@@ -86,9 +89,13 @@ class BrokerConfig:
     transactions: TransactionSection = dataclasses.field(default_factory=TransactionSection)
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
     sasl: SaslSection = dataclasses.field(default_factory=SaslSection)
+    quota: QuotaSection = dataclasses.field(default_factory=QuotaSection)
+    audit: AuditSection = dataclasses.field(default_factory=AuditSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
-    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()
+    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = dataclasses.field(
+        default=(), repr=False
+    )
 
     @classmethod
     def load(
@@ -107,6 +114,7 @@ class BrokerConfig:
             assert disk is not None
             given |= from_file(file, disk, definitions)
         given |= from_environment(environment or {}, definitions)
+        check_flags(flags or {}, (each.name for each in definitions.values() if each.is_sensitive))
         given |= from_flags(flags or {}, definitions)
         return _build(((ConfigSource.STATIC_BROKER, given),), hostname)
 
@@ -347,4 +355,5 @@ def _check_tls(config: BrokerConfig) -> None:
 def _rejected(config: BrokerConfig, name: str, expected: str) -> ConfigError:
     given = config.given(name)
     place = given.origin if given else f"default of {name}"
-    return ConfigError(f"{place} = {config.text(name)!r} is not allowed: expected {expected}")
+    shown = "(hidden)" if definitions[name].is_sensitive else repr(config.text(name))
+    return ConfigError(f"{place} = {shown} is not allowed: expected {expected}")

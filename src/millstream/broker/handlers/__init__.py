@@ -14,10 +14,12 @@ from millstream.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_after_end,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    append_audit,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
@@ -30,6 +32,7 @@ from millstream.broker.handlers import (
     delete_topics,
     describe_acls,
     describe_backlog,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_delegation_token,
@@ -120,6 +123,8 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     alter_partition_reassignments.API,
     list_partition_reassignments.API,
     offset_delete.API,
+    describe_client_quotas.API,
+    alter_client_quotas.API,
     describe_user_scram_credentials.API,
     alter_user_scram_credentials.API,
     describe_quorum.API,
@@ -135,6 +140,7 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     describe_topic_partitions.API,
     describe_backlog.API,
     add_partitions_after_end.API,
+    append_audit.API,
 )
 
 #: Served only by a broker that exports metrics: without, pushed metrics would not be visible.
@@ -152,7 +158,9 @@ def login_table(apis: ApiTable) -> ApiTable:
     return ApiTable(api for api in apis if api.key in LOGIN_APIS)
 
 
-def api_table(metrics: Metrics, *, has_telemetry: bool = False) -> ApiTable:
+def api_table(
+    metrics: Metrics, *, has_telemetry: bool = False, is_audited: bool = False
+) -> ApiTable:
     """Return the table of the APIs that a broker serves."""
     entries = ENTRIES + TELEMETRY_ENTRIES if has_telemetry else ENTRIES
-    return ApiTable(Api(entry, metrics) for entry in entries)
+    return ApiTable(Api(entry, metrics, is_audited=is_audited) for entry in entries)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config import resource
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
@@ -55,6 +56,7 @@ API: Final = ApiEntry(
     AlterConfigsResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
 )
 

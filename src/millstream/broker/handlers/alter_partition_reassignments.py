@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.controller import reassignment
@@ -45,6 +46,7 @@ API: Final = ApiEntry(
     AlterPartitionReassignmentsResponse,
     versions=(0, 1),
     handle=handle,
+    audit=change.partitions_reassigned,
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.handlers.describe_acls import NO_AUTHORIZER
@@ -18,4 +19,6 @@ def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
     return CreateAclsResponse(results=[result] * len(request.creations))
 
 
-API: Final = ApiEntry(CreateAclsRequest, CreateAclsResponse, versions=(1, 3), handle=handle)
+API: Final = ApiEntry(
+    CreateAclsRequest, CreateAclsResponse, versions=(1, 3), handle=handle, audit=change.acls_created
+)

@@ -4,7 +4,8 @@ A partition count or replication factor of -1 means the broker's default; the cl
 replicas instead. A default factor that depends on the number of brokers waits until that number is
 stable. One request may create up to PARTITIONS_MAX partitions. The response is sent when the topics
 are durable and this broker serves them, so `timeout_ms` is not used. From version 5 the response
-holds the configs in force.
+holds the configs in force. From version 6 topics above the client's quota on mutations are rejected
+(KIP-599); in earlier versions they are created, and the client is throttled.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import asyncio
 from collections import Counter
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config.resource import describe_topic
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.quota.client_throttle import MutationQuota
 from millstream.broker.topic import DEFAULT
 from millstream.metadata.cluster_record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
@@ -29,12 +32,14 @@ PARTITIONS_MAX = 10_000
 
 _Row = CreateTopicsResponse.Topic
 _CONFIGS_SINCE = 5
+_STRICT_QUOTA_SINCE = 6
 #: Topics handled before the loop serves other clients.
 _TOPICS_AT_ONCE = 200
 
 
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
-    rows, planned = await _plan_all(request, context)
+    quota = MutationQuota(context, strict_since=_STRICT_QUOTA_SINCE)
+    rows, planned = await _plan_all(request, context, quota)
     results = await context.services.topics.create(
         [new for _, new in planned], validate_only=request.validate_only
     )
@@ -52,7 +57,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
             if key not in described:
                 described[key] = _describe_configs(result, context)
             row.configs = described[key]
-    return CreateTopicsResponse(topics=rows)
+    return CreateTopicsResponse(topics=rows, throttle_time_ms=quota.throttle_ms)
 
 
 def _error_response(
@@ -70,12 +75,13 @@ API: Final = ApiEntry(
     CreateTopicsResponse,
     versions=(2, 7),
     handle=handle,
+    audit=change.topics_created,
     error_response=_error_response,
 )
 
 
 async def _plan_all(
-    request: CreateTopicsRequest, context: Context
+    request: CreateTopicsRequest, context: Context, quota: MutationQuota
 ) -> tuple[list[_Row], list[tuple[_Row, NewTopic]]]:
     """Return a row for each topic, and the topics to create with their rows. Rows of rejected
     topics have their error."""
@@ -100,6 +106,7 @@ async def _plan_all(
                     ErrorCode.POLICY_VIOLATION,
                     f"one request may create up to {PARTITIONS_MAX} partitions",
                 )
+            quota.take(len(new.assignment))
             planned.append((row, new))
         except BrokerError as error:
             _reject(row, error)

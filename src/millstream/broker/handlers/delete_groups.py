@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import CombinedReply
@@ -26,7 +27,13 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     return combined.finish()
 
 
-API: Final = ApiEntry(DeleteGroupsRequest, DeleteGroupsResponse, versions=(0, 2), handle=handle)
+API: Final = ApiEntry(
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    versions=(0, 2),
+    handle=handle,
+    audit=change.groups_deleted,
+)
 
 
 def _reject(row: _Row, code: ErrorCode) -> None:

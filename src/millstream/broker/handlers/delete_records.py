@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.error_response import error_rows
@@ -64,6 +65,7 @@ API: Final = ApiEntry(
     DeleteRecordsResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.records_deleted,
     error_response=_error_response,
 )
 

@@ -1,16 +1,19 @@
 """DeleteTopics: versions 1 to 6.
 
 By name, or from version 6 by id. No client sees the topic once the response is sent; its files are
-deleted in the background.
+deleted in the background. From version 5 topics above the client's quota on mutations are not
+deleted (KIP-599).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.error_response import error_rows
+from millstream.broker.quota.client_throttle import MutationQuota
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import NO_TOPIC_ID, TopicId
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -18,6 +21,7 @@ from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTo
 _Row = DeleteTopicsResponse.Topic
 _TOPICS_SINCE = 6
 _DISABLED_SINCE = 3
+_STRICT_QUOTA_SINCE = 5
 
 
 async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
@@ -27,8 +31,9 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
         wanted = [(name, NO_TOPIC_ID) for name in request.topic_names]
     rows = [_Row(name=name, topic_id=topic_id) for name, topic_id in wanted]
     deletable: list[tuple[_Row, str | TopicId]] = []
+    quota = MutationQuota(context, strict_since=_STRICT_QUOTA_SINCE)
     for row in rows:
-        rejection = _rejection(row, context)
+        rejection = _rejection(row, context, quota)
         if rejection is None:
             deletable.append((row, row.topic_id if row.name is None else row.name))
         else:
@@ -39,7 +44,7 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
             row.error_code, row.error_message = result.code, result.message
         else:
             row.name, row.topic_id = result.name, result.topic_id
-    return DeleteTopicsResponse(responses=rows)
+    return DeleteTopicsResponse(responses=rows, throttle_time_ms=quota.throttle_ms)
 
 
 def _error_response(
@@ -57,11 +62,12 @@ API: Final = ApiEntry(
     DeleteTopicsResponse,
     versions=(1, 6),
     handle=handle,
+    audit=change.topics_deleted,
     error_response=_error_response,
 )
 
 
-def _rejection(row: _Row, context: Context) -> BrokerError | None:
+def _rejection(row: _Row, context: Context, quota: MutationQuota) -> BrokerError | None:
     if not context.services.config.topics.delete_topic_enable:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED
@@ -71,4 +77,12 @@ def _rejection(row: _Row, context: Context) -> BrokerError | None:
         return BrokerError(code, "delete.topic.enable is false on this broker")
     if (row.name is None) == (row.topic_id == NO_TOPIC_ID):
         return BrokerError(ErrorCode.INVALID_REQUEST, "name a topic either by name or by id")
+    image = context.services.catalog.image
+    topic = image.topic_by_id(row.topic_id) if row.name is None else image.topic(row.name)
+    if topic is None:
+        return None
+    try:
+        quota.take(len(topic.partitions))
+    except BrokerError as error:
+        return error
     return None

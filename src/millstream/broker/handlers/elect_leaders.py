@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.error_response import FAILURE_MESSAGE
@@ -76,6 +77,7 @@ API: Final = ApiEntry(
     ElectLeadersResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.leaders_elected,
     error_response=_error_response,
 )
 

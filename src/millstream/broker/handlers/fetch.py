@@ -13,6 +13,8 @@ as the high watermark.
 
 If `replica.selector.class` is set, a consumer that names its rack is sent to a replica there
 (KIP-392), and followers serve consumers. `replica_fetch` serves fetches of followers.
+
+The response to a client above a quota is empty (KIP-219).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from millstream.broker.handlers import replica_fetch
 from millstream.log.reading.slice import LogSlice
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.model.sentinel import NO_EPOCH, NO_OFFSET
+from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_OFFSET
 from millstream.records.batch import count_records
 from millstream.replication.follower.truncation import EpochEnd
 from millstream.replication.leader.divergence import epoch_divergence
@@ -146,6 +148,9 @@ class _Fetch:
         self._min_bytes = request.min_bytes
         config = context.services.config.fetch
         self._max_bytes = min(request.max_bytes, config.fetch_max_bytes)
+        quotas = context.services.quotas
+        if quotas is not None:
+            self._max_bytes = min(self._max_bytes, quotas.fetch_bytes_max(context) or INT32_MAX)
         self._reads_followers = context.version >= _RACK_SINCE and bool(
             config.replica_selector_class
         )
@@ -298,6 +303,12 @@ class _Fetch:
 
     def response(self) -> FetchResponse:
         """Return the collected rows by topic; in an incremental session only rows that changed."""
+        quotas = self._context.services.quotas
+        if quotas is not None:
+            size = sum(len(row.records) for _, row in self._collected if row.records is not None)
+            throttle_ms = quotas.charge_fetch(self._context, size)
+            if throttle_ms:
+                return self._throttled(throttle_ms)
         response = FetchResponse()
         session = self._session
         if session is not None:
@@ -318,6 +329,17 @@ class _Fetch:
             topic.partitions.append(row)
         if session is not None and len(session.partitions) > 1:
             session.mark_served(served)
+        return response
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        """Return an empty response. As in Kafka, it has no session if the client did not name one:
+        the client begins again."""
+        response = FetchResponse(throttle_time_ms=throttle_ms)
+        if self._session is not None:
+            if self._is_incremental:
+                response.session_id = self._session.session_id
+            else:
+                self._context.services.fetch_sessions.close(self._session.session_id)
         return response
 
     def _load(self, entry: FetchPartition, row: _Row) -> None:

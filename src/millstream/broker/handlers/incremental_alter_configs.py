@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config import logger_resource, resource
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
@@ -71,6 +72,7 @@ API: Final = ApiEntry(
     IncrementalAlterConfigsResponse,
     versions=(0, 1),
     handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
 )
 

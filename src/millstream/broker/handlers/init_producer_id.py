@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import await_result, start_reply
@@ -56,7 +57,13 @@ def handle(
     )
 
 
-API: Final = ApiEntry(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 6), handle=handle)
+API: Final = ApiEntry(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    versions=(0, 6),
+    handle=handle,
+    audit=change.producer_fenced,
+)
 
 
 async def _assign_id(context: Context) -> InitProducerIdResponse:

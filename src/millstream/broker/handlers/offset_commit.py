@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import start_reply
@@ -65,7 +66,13 @@ def handle(request: OffsetCommitRequest, context: Context) -> Reply[None]:
     )
 
 
-API: Final = ApiEntry(OffsetCommitRequest, OffsetCommitResponse, versions=(2, 10), handle=handle)
+API: Final = ApiEntry(
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    versions=(2, 10),
+    handle=handle,
+    audit=change.offsets_committed,
+)
 
 
 def _find(topic: OffsetCommitRequest.Topic, context: Context) -> TopicRecord | None:

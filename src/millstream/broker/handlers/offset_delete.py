@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.broker.reply import start_reply
@@ -45,7 +46,13 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
     )
 
 
-API: Final = ApiEntry(OffsetDeleteRequest, OffsetDeleteResponse, versions=(0, 0), handle=handle)
+API: Final = ApiEntry(
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.offsets_deleted,
+)
 
 
 def _reject(code: ErrorCode) -> OffsetDeleteResponse:

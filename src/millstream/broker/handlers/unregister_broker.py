@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.controller.unregistration import unregister
@@ -34,5 +35,9 @@ async def handle(request: UnregisterBrokerRequest, context: Context) -> Unregist
 
 
 API: Final = ApiEntry(
-    UnregisterBrokerRequest, UnregisterBrokerResponse, versions=(0, 0), handle=handle
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.broker_unregistered,
 )

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from millstream.broker import feature
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry
 from millstream.metadata.feature_change import alter_features
@@ -56,7 +57,13 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     )
 
 
-API: Final = ApiEntry(UpdateFeaturesRequest, UpdateFeaturesResponse, versions=(0, 2), handle=handle)
+API: Final = ApiEntry(
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    versions=(0, 2),
+    handle=handle,
+    audit=change.features_updated,
+)
 
 
 def _upgrade_type(update: UpdateFeaturesRequest.Update, context: Context) -> int:

@@ -5,6 +5,12 @@ Owns who is given what. The order of a start as a whole is `server.py`'s.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from millstream.broker.audit.audit_file import AuditFile
+from millstream.broker.audit.audit_queue import AuditQueue
+from millstream.broker.audit.audit_topic import AuditApi, AuditTopic
+from millstream.broker.audit.audit_writer import AuditWriter
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
@@ -22,14 +28,18 @@ from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.login.authentication import Authentication, token_validation
 from millstream.broker.login.token_expiry import TokenExpiry
 from millstream.broker.metrics import (
+    audit_gauges,
     cluster_gauges,
     gauges,
     lag_gauges,
     login_gauges,
+    quota_gauges,
     telemetry_gauges,
 )
 from millstream.broker.metrics.replication_summary import ReplicationSummary
 from millstream.broker.peer_link import PeerLinks
+from millstream.broker.quota.client_throttle import ClientThrottle
+from millstream.broker.quota.quota_update import QuotaUpdates
 from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction.producer_id import ProducerIds
@@ -38,6 +48,7 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.joint_update import JointUpdates
 from millstream.replication.replicator import Replicator
 from millstream.security.credential_store import CredentialStore
+from millstream.security.quota.limiter import Limiter
 
 
 class ServiceBuilder:
@@ -72,7 +83,11 @@ class ServiceBuilder:
             directory=self._storage.directory,
             replicas=self._storage.replicas,
             replicator=self._make_replicator(),
-            apis=api_table(runtime.metrics, has_telemetry=config.network.http_address is not None),
+            apis=api_table(
+                runtime.metrics,
+                has_telemetry=config.network.http_address is not None,
+                is_audited=config.audit.audit_enable,
+            ),
             fetch_sessions=FetchSessions(
                 config.fetch.max_incremental_fetch_session_cache_slots,
                 environment.clock,
@@ -92,6 +107,9 @@ class ServiceBuilder:
         )
         services.authentication = self._make_authentication(services.apis)
         services.directory.storage.on_failure = services.replicator.log_failed
+        self._start_quotas(services)
+        if config.audit.audit_enable:
+            self._start_audit(services)
         return services
 
     def _make_authentication(self, apis: ApiTable) -> Authentication | None:
@@ -130,6 +148,44 @@ class ServiceBuilder:
             )
             expiry.start(runtime.supervisor)
             runtime.undo.push_async_callback(expiry.stop)
+
+    def _start_audit(self, services: Services) -> None:
+        """Record events, and write them to the audit topic and the audit file."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        environment, audit = runtime.environment, config.audit
+        links = PeerLinks(AuditApi(), peer_connector(runtime, config), catalog.image)
+        runtime.undo.callback(links.close)
+        runtime.undo.callback(catalog.subscribe(links.apply_delta))
+        topic = AuditTopic(config.node_id, catalog, services.replicas, services.topics, links)
+        file = None
+        if audit.audit_file is not None:
+            file = AuditFile(
+                environment.disk,
+                Path(audit.audit_file),
+                audit.audit_file_max_bytes,
+                audit.audit_file_max_files,
+            )
+        queue = AuditQueue(config.node_id, environment.clock, audit.audit_queue_max_events)
+        writer = AuditWriter(queue, topic, file)
+        writer.start(runtime.supervisor)
+        runtime.undo.push_async_callback(writer.stop)
+        services.audit = queue
+        audit_gauges.show_audit(runtime.metrics, queue, writer)
+
+    def _start_quotas(self, services: Services) -> None:
+        """Enforce quotas, those of the present image and those of later changes."""
+        throttle = ClientThrottle(
+            Limiter(*options.quota_windows(self._config)), self._runtime.environment.clock
+        )
+        updates = QuotaUpdates(
+            services, throttle, self._runtime.gate, options.connection_rates(self._config)
+        )
+        updates.apply(self._catalog.image)
+        self._runtime.settings.add(options.connection_rates, updates.configure, self._config)
+        self._runtime.undo.callback(self._catalog.subscribe(updates.apply_delta))
+        quota_gauges.show_quotas(
+            self._runtime.metrics, throttle.limiter, self._config.quota.metrics_quota_labels_max
+        )
 
     def _start_coordinators(self) -> Coordinators:
         runtime, catalog = self._runtime, self._catalog

@@ -30,6 +30,7 @@ from millstream.client.admin.result import (
     ConfigResource,
     NewTopic,
     Outcome,
+    QuotaEntity,
     Reassignment,
     ScramMechanism,
     TopicDescription,
@@ -258,6 +259,31 @@ class Admin:
         from millstream.client.admin import user_request
 
         user_request.delete_user(self._handle, name, self.timeout)
+
+    # Quotas
+
+    def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, Outcome[None]]:
+        """Set these quotas of each entity and no others. None removes a quota.
+
+        The quotas are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate, and for an address connection_creation_rate.
+        """
+        from millstream.client.admin import protocol_request
+
+        return protocol_request.alter_quotas(
+            self._handle, changes, self.timeout, validate_only=validate_only
+        )
+
+    def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all users, client ids and addresses that have any."""
+        from millstream.client.admin import protocol_request
+
+        return protocol_request.list_quotas(self._handle, self.timeout)
 
     # Settings
 

@@ -29,6 +29,7 @@ from millstream.client.admin.result import (
     ConfigResource,
     NewTopic,
     Outcome,
+    QuotaEntity,
     Reassignment,
     ScramMechanism,
     TopicDescription,
@@ -210,6 +211,25 @@ class AsyncAdmin:
     async def delete_user(self, name: str) -> None:
         """Delete a user. Connections that are logged in stay open."""
         await self._run(self._admin.delete_user, name)
+
+    # Quotas
+
+    async def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, Outcome[None]]:
+        """Set these quotas of each entity and no others. None removes a quota.
+
+        The quotas are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate, and for an address connection_creation_rate.
+        """
+        return await self._run(self._admin.alter_quotas, changes, validate_only=validate_only)
+
+    async def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all users, client ids and addresses that have any."""
+        return await self._run(self._admin.list_quotas)
 
     # Settings
 

@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from millstream.client.admin.handle import AdminHandle
-from millstream.client.admin.result import Outcome, Reassignment
+from millstream.client.admin.result import Outcome, QuotaEntity, Reassignment
 from millstream.client.error import BrokerError, TimedOut, UsageError
 from millstream.client.record import Partition
 from millstream.model.error import BrokerError as ProtocolRejection
@@ -23,9 +23,17 @@ from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.cluster_client import GROUP, ClusterClient
 from millstream.protocol.connection_setting import ConnectionSettings, connection_settings
 from millstream.protocol.error import ConnectionLost, SettingError, Unavailable
+from millstream.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 )
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -172,6 +180,81 @@ def _offset_rows(partitions: Iterable[Partition]) -> list[OffsetDeleteRequest.To
         row = rows.setdefault(topic, shape(name=topic, partitions=[]))
         row.partitions.append(shape.Partition(partition_index=number))
     return list(rows.values())
+
+
+# Quotas
+
+
+def alter_quotas(
+    handle: AdminHandle,
+    changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+    timeout: float,
+    *,
+    validate_only: bool,
+) -> dict[QuotaEntity, Outcome[None]]:
+    """Set the quotas of each entity. None removes a quota."""
+    if not changes:
+        return {}
+    what = "Altering quotas"
+    request = AlterClientQuotasRequest(
+        entries=[_quota_entry(entity, quotas) for entity, quotas in changes.items()],
+        validate_only=validate_only,
+    )
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "alter quotas",
+            lambda: cluster.any_connection().call(request, AlterClientQuotasResponse),
+        )
+    return {
+        _quota_entity(row.entity): rejection(row.error_code, what, row.error_message)
+        if row.error_code
+        else None
+        for row in response.entries
+    }
+
+
+def list_quotas(handle: AdminHandle, timeout: float) -> dict[QuotaEntity, dict[str, float]]:
+    """Return the quotas of all entities."""
+    what = "Listing quotas"
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "list quotas",
+            lambda: cluster.any_connection().call(
+                DescribeClientQuotasRequest(), DescribeClientQuotasResponse
+            ),
+        )
+    if response.error_code:
+        raise rejection(response.error_code, what, response.error_message)
+    return {
+        _quota_entity(row.entity): {each.key: each.value for each in row.values}
+        for row in response.entries or ()
+    }
+
+
+def _quota_entry(
+    entity: QuotaEntity, quotas: Mapping[str, float | None]
+) -> AlterClientQuotasRequest.Entry:
+    shape = AlterClientQuotasRequest.Entry
+    named = {"user": entity.user, "client-id": entity.client_id, "ip": entity.ip}
+    return shape(
+        entity=[
+            shape.Entity(entity_type=kind, entity_name=name or None)
+            for kind, name in named.items()
+            if name is not None
+        ],
+        ops=[
+            shape.Op(key=key, value=value or 0.0, remove=value is None)
+            for key, value in quotas.items()
+        ],
+    )
+
+
+def _quota_entity(
+    pairs: Iterable[AlterClientQuotasResponse.Entry.Entity]
+    | Iterable[DescribeClientQuotasResponse.Entry.Entity],
+) -> QuotaEntity:
+    named = {each.entity_type: each.entity_name or QuotaEntity.DEFAULT for each in pairs}
+    return QuotaEntity(user=named.get("user"), client_id=named.get("client-id"), ip=named.get("ip"))
 
 
 # Reassignments

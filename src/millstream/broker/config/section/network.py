@@ -99,9 +99,10 @@ class NetworkSection:
     max_connections: int = setting(
         _INT,
         10_000,
-        "Maximum number of connections over all listeners.",
+        "Maximum number of connections over all listeners, or of one listener.",
         minimum=0,
         scope=ConfigScope.CLUSTER_WIDE,
+        is_per_listener=True,
     )
     max_connections_per_ip: int = setting(
         _INT,
@@ -137,6 +138,12 @@ class NetworkSection:
         _LONG,
         128 * _MIB,
         "Bytes of responses pending on one connection; above it the connection is not read.",
+        minimum=1,
+    )
+    connection_max_requests_per_pass: int = setting(
+        _INT,
+        100,
+        "Requests of one connection that are handled before other connections have their turn.",
         minimum=1,
     )
     queued_max_request_bytes: int = setting(
