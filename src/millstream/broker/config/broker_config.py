@@ -26,6 +26,7 @@ from millstream.broker.config.config_source import (
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
+from millstream.broker.config.section.authorization import AuthorizationSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -79,6 +80,7 @@ class BrokerConfig:
     groups: GroupSection = dataclasses.field(default_factory=GroupSection)
     transactions: TransactionSection = dataclasses.field(default_factory=TransactionSection)
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
+    authorization: AuthorizationSection = dataclasses.field(default_factory=AuthorizationSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()

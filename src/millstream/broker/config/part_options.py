@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.section.authorization import LEARN
 from millstream.broker.lag.lag_collector import LagOptions
 from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
@@ -27,6 +28,7 @@ from millstream.replication.replicator import (
     ReplicationRates,
     ReplicatorOptions,
 )
+from millstream.security.acl.authorizer import AuthorizerOptions
 from millstream.transactions.transaction_shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
@@ -46,6 +48,15 @@ def log_options(config: BrokerConfig) -> LogOptions:
         producer_id_expiration_ms=config.log.producer_id_expiration_ms,
         recovery_threads=config.log.num_recovery_threads_per_data_dir,
         decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+    )
+
+
+def authorizer_options(config: BrokerConfig) -> AuthorizerOptions:
+    section = config.authorization
+    return AuthorizerOptions(
+        super_users=section.super_principals,
+        allows_without_acl=section.allow_everyone_if_no_acl_found,
+        is_learning=section.authorizer_mode == LEARN,
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE, error_rows, failure_message
 from millstream.metadata.topic_change import NewPartitions
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -24,6 +25,10 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
     for topic in request.topics:
         row = _Row(name=topic.name)
         rows.append(row)
+        if not context.allows(Operation.ALTER, ResourceType.TOPIC, topic.name):
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_message = DENIAL_MESSAGE
+            continue
         assignment = (
             None
             if topic.assignments is None
@@ -45,7 +50,7 @@ def _error_response(
 ) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
         results=error_rows(
-            _Row, request.topics, ["name"], error_code=code, error_message=FAILURE_MESSAGE
+            _Row, request.topics, ["name"], error_code=code, error_message=failure_message(code)
         )
     )
 
@@ -56,4 +61,5 @@ API: Final = ApiEntry(
     versions=(0, 3),
     handle=handle,
     error_response=_error_response,
+    access=(Right(Operation.ALTER, ResourceType.TOPIC),),
 )
