@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from millstream.broker.audit.audited import Change, audited
 from millstream.broker.context import Context
 from millstream.broker.metrics.broker_metrics import ApiMetrics, Metrics
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.api import ApiKey
@@ -36,6 +37,19 @@ DispatchedHandler: TypeAlias = Callable[[Message | None, Context], Outcome[Messa
 ErrorResponder: TypeAlias = Callable[[Message | None, Context, ErrorCode], Message | None]
 
 
+class Right(NamedTuple):
+    """A right that an API's handler checks."""
+
+    operation: Operation
+    resource_type: ResourceType
+    #: When the right is needed, as the end of "needed ..."; empty if always.
+    condition: str = ""
+
+
+#: The access of an API that every client may use.
+OPEN: Final[tuple[Right, ...]] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ApiEntry(Generic[RequestT, ResponseT]):
     """One API as its handler's module declares it."""
@@ -54,6 +68,8 @@ class ApiEntry(Generic[RequestT, ResponseT]):
     sends_files: bool = False
     #: Finds the changes that a request asked for, for the audit trail; None if it changes nothing.
     audit: Callable[[RequestT, ResponseT], Iterable[Change]] | None = None
+    #: The rights that the handler checks, as in Kafka. Every entry declares them.
+    access: tuple[Right, ...] | None = None
 
 
 class Api:

@@ -20,7 +20,13 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
+from millstream.broker.context import (
+    AccessDeniedError,
+    CloseConnectionError,
+    ConnectedClient,
+    Context,
+    Services,
+)
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.broker.login.client_login import ClientLogin
@@ -185,6 +191,7 @@ class Session:
             self._client,
             received_at,
             slot,
+            api.name,
         )
         self._handle(slot, request, context, len(frame))
 
@@ -295,8 +302,10 @@ class Session:
     ) -> None:
         """Send an error response to a request whose handler raised, or close the connection if
         there is no error response."""
+        is_denial = isinstance(error, AccessDeniedError)
         if self._is_closed:
-            self.note_failure(slot, CallbackKind.HANDLER, error)
+            if not is_denial:
+                self.note_failure(slot, CallbackKind.HANDLER, error)
             return
         response = None
         if request is not None:
@@ -304,7 +313,10 @@ class Session:
         if response is None:
             self.abandon(slot, CallbackKind.HANDLER, error)
             return
-        self.note_failure(slot, CallbackKind.HANDLER, error)
+        if is_denial:
+            slot.api.metrics.errors[code_of(error)] += 1
+        else:
+            self.note_failure(slot, CallbackKind.HANDLER, error)
         if slot.is_waiting:
             self.complete(slot, response)
         else:

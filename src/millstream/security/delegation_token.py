@@ -8,7 +8,7 @@ and expire a token, and see it. A token is valid until `expiry_ms`; a renewal mo
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -87,13 +87,17 @@ def visible_tokens(
     who: Principal,
     owners: Iterable[Principal] | None,
     now_ms: int,
+    may_see: Callable[[TokenRecord], bool],
 ) -> Iterator[TokenRecord]:
-    """Yield the valid tokens of `owners` that `who` owns or may renew; None is all owners."""
+    """Yield the valid tokens of `owners` that `who` owns, may renew, or has the right to see; None
+    is all owners."""
     wanted = None if owners is None else [str(owner) for owner in owners]
     for token in tokens:
-        if token.expiry_ms <= now_ms or not is_owner_or_renewer(token, str(who)):
+        if token.expiry_ms <= now_ms:
             continue
-        if wanted is None or any(is_owner_or_renewer(token, each) for each in wanted):
+        if wanted is not None and not any(is_owner_or_renewer(token, each) for each in wanted):
+            continue
+        if is_owner_or_renewer(token, str(who)) or may_see(token):
             yield token
 
 

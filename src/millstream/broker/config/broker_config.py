@@ -30,6 +30,7 @@ from millstream.broker.config.config_source import (
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
 from millstream.broker.config.sasl_check import check_sasl
 from millstream.broker.config.section.audit import AuditSection
+from millstream.broker.config.section.authorization import AuthorizationSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -91,6 +92,7 @@ class BrokerConfig:
     sasl: SaslSection = dataclasses.field(default_factory=SaslSection)
     quota: QuotaSection = dataclasses.field(default_factory=QuotaSection)
     audit: AuditSection = dataclasses.field(default_factory=AuditSection)
+    authorization: AuthorizationSection = dataclasses.field(default_factory=AuthorizationSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = dataclasses.field(

@@ -10,6 +10,7 @@ from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.listener_setting import listener_setting
+from millstream.broker.config.section.authorization import LEARN
 from millstream.broker.lag.lag_collector import LagOptions
 from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
@@ -29,6 +30,7 @@ from millstream.replication.replicator import (
     ReplicationRates,
     ReplicatorOptions,
 )
+from millstream.security.acl.authorizer import AuthorizerOptions
 from millstream.security.quota.connection_rate import ConnectionRateOptions
 from millstream.security.quota.rate import WindowOptions
 from millstream.security.tls_material import ClientAuth, TlsOptions
@@ -51,6 +53,15 @@ def log_options(config: BrokerConfig) -> LogOptions:
         producer_id_expiration_ms=config.log.producer_id_expiration_ms,
         recovery_threads=config.log.num_recovery_threads_per_data_dir,
         decompressed_bytes_max=DECOMPRESSED_BYTES_MAX,
+    )
+
+
+def authorizer_options(config: BrokerConfig) -> AuthorizerOptions:
+    section = config.authorization
+    return AuthorizerOptions(
+        super_users=section.super_principals,
+        allows_without_acl=section.allow_everyone_if_no_acl_found,
+        is_learning=section.authorizer_mode == LEARN,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import failure_message
 from millstream.metadata.security_record import (
     QuotaEntity,
     decode_quotas,
@@ -20,6 +20,7 @@ from millstream.metadata.security_record import (
     quota_key,
 )
 from millstream.metadata.store.port import MetadataStoreError
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.security.quota.quota_type import check_quota, make_entity
 from millstream.wire.messages.alter_client_quotas import (
@@ -32,6 +33,7 @@ _Row = AlterClientQuotasResponse.Entry
 
 
 async def handle(request: AlterClientQuotasRequest, context: Context) -> AlterClientQuotasResponse:
+    context.require_cluster(Operation.ALTER_CONFIGS)
     rows: list[_Row] = []
     seen: set[QuotaEntity] = set()
     for entry in request.entries:
@@ -54,7 +56,7 @@ def _error_response(
 ) -> AlterClientQuotasResponse:
     rows = [_row(entry) for entry in request.entries]
     for row in rows:
-        row.error_code, row.error_message = code, FAILURE_MESSAGE
+        row.error_code, row.error_message = code, failure_message(code)
     return AlterClientQuotasResponse(entries=rows)
 
 
@@ -65,6 +67,7 @@ API: Final = ApiEntry(
     handle=handle,
     audit=change.quotas_altered,
     error_response=_error_response,
+    access=(Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),),
 )
 
 

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import failure_message
 from millstream.metadata.security_record import user_key
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.security.user_change import CredentialChange, edit_user, mechanism_of, upsertion
 from millstream.wire.messages.alter_user_scram_credentials import (
@@ -29,13 +31,14 @@ _Changes = dict[str, list[Callable[[], CredentialChange]]]
 async def handle(
     request: AlterUserScramCredentialsRequest, context: Context
 ) -> AlterUserScramCredentialsResponse:
+    context.require_cluster(Operation.ALTER)
     rows = []
     for user, changes in _by_user(request).items():
         row = _Row(user=user)
         rows.append(row)
         try:
-            wanted = [change() for change in changes]
-            if len({change.mechanism for change in wanted}) < len(wanted):
+            wanted = [make() for make in changes]
+            if len({each.mechanism for each in wanted}) < len(wanted):
                 raise BrokerError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
@@ -71,7 +74,7 @@ def _error_response(
 ) -> AlterUserScramCredentialsResponse:
     return AlterUserScramCredentialsResponse(
         results=[
-            _Row(user=user, error_code=code, error_message=FAILURE_MESSAGE)
+            _Row(user=user, error_code=code, error_message=failure_message(code))
             for user in _by_user(request)
         ]
     )
@@ -82,5 +85,7 @@ API: Final = ApiEntry(
     AlterUserScramCredentialsResponse,
     versions=(0, 0),
     handle=handle,
+    audit=change.users_altered,
     error_response=_error_response,
+    access=(Right(Operation.ALTER, ResourceType.CLUSTER),),
 )

@@ -11,7 +11,8 @@ from typing import Final
 
 from millstream.broker.audit.audit_topic import append_locally
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError
 from millstream.wire.messages.append_audit import AppendAuditRequest, AppendAuditResponse
 
@@ -21,6 +22,7 @@ _EVENTS_MAX: Final = 5000
 def handle(request: AppendAuditRequest, context: Context) -> AppendAuditResponse:
     if context.listener != context.services.config.network.inter_broker_listener:
         raise CloseConnectionError("AppendAudit is for brokers")
+    context.require_cluster(Operation.CLUSTER_ACTION)
     if not 0 < len(request.events) <= _EVENTS_MAX:
         raise CloseConnectionError(f"AppendAudit with {len(request.events)} events")
     try:
@@ -30,4 +32,10 @@ def handle(request: AppendAuditRequest, context: Context) -> AppendAuditResponse
     return AppendAuditResponse()
 
 
-API: Final = ApiEntry(AppendAuditRequest, AppendAuditResponse, versions=(0, 0), handle=handle)
+API: Final = ApiEntry(
+    AppendAuditRequest,
+    AppendAuditResponse,
+    versions=(0, 0),
+    handle=handle,
+    access=(Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),),
+)

@@ -1,8 +1,8 @@
 """CreateDelegationToken: versions 1 to 3.
 
-Creates a token with which clients log in by SCRAM (KIP-48). A client creates tokens for itself: a
-token for another owner gets DELEGATION_TOKEN_AUTHORIZATION_FAILED. Not allowed without
-authentication, or for a client that is itself logged in with a token.
+Creates a token with which clients log in by SCRAM (KIP-48). A token for another owner needs
+CreateTokens on that user; without an authorizer nobody has it. Not allowed without authentication,
+or for a client that is itself logged in with a token.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import base64
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.login.token_request import check_allowed, limits
 from millstream.metadata.security_record import TokenRecord, encode_token, token_key
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.principal import Principal
 from millstream.security.credential_store import token_hmac
@@ -39,7 +40,7 @@ async def handle(
     )
     try:
         secret = check_allowed(context)
-        if owner != requester:
+        if owner != requester and not _may_create_for(owner, context):
             raise BrokerError(
                 ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, "the owner is another user"
             )
@@ -59,8 +60,18 @@ async def handle(
 
 
 API: Final = ApiEntry(
-    CreateDelegationTokenRequest, CreateDelegationTokenResponse, versions=(1, 3), handle=handle
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    versions=(1, 3),
+    handle=handle,
+    access=(Right(Operation.CREATE_TOKENS, ResourceType.USER, "for another owner"),),
 )
+
+
+def _may_create_for(owner: Principal, context: Context) -> bool:
+    return context.services.authorizer is not None and context.allows(
+        Operation.CREATE_TOKENS, ResourceType.USER, str(owner)
+    )
 
 
 def _token(

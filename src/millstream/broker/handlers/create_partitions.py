@@ -9,10 +9,11 @@ from typing import Final
 
 from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE, error_rows, failure_message
 from millstream.broker.quota.client_throttle import MutationQuota
 from millstream.metadata.topic_change import NewPartitions
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -31,6 +32,10 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
     for topic in request.topics:
         row = _Row(name=topic.name)
         rows.append(row)
+        if not context.allows(Operation.ALTER, ResourceType.TOPIC, topic.name):
+            row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.error_message = DENIAL_MESSAGE
+            continue
         assignment = (
             None
             if topic.assignments is None
@@ -54,7 +59,7 @@ def _error_response(
 ) -> CreatePartitionsResponse:
     return CreatePartitionsResponse(
         results=error_rows(
-            _Row, request.topics, ["name"], error_code=code, error_message=FAILURE_MESSAGE
+            _Row, request.topics, ["name"], error_code=code, error_message=failure_message(code)
         )
     )
 
@@ -66,4 +71,5 @@ API: Final = ApiEntry(
     handle=handle,
     audit=change.partitions_created,
     error_response=_error_response,
+    access=(Right(Operation.ALTER, ResourceType.TOPIC),),
 )

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -22,6 +23,9 @@ def handle(request: DeleteGroupsRequest, context: Context) -> Reply[Any]:
     for group_id in dict.fromkeys(request.groups_names):
         row = _Row(group_id=group_id)
         response.results.append(row)
+        if not context.allows(Operation.DELETE, ResourceType.GROUP, group_id):
+            row.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            continue
         reply: Reply[None] = combined.part(None, partial(_reject, row))
         context.services.groups.delete_group(group_id, reply)
     return combined.finish()
@@ -33,6 +37,7 @@ API: Final = ApiEntry(
     versions=(0, 2),
     handle=handle,
     audit=change.groups_deleted,
+    access=(Right(Operation.DELETE, ResourceType.GROUP),),
 )
 
 

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import failure_message
 from millstream.metadata.security_record import QuotaEntity
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.security.quota.quota_type import ENTITY_TYPES, IP
 from millstream.wire.messages.describe_client_quotas import (
@@ -25,6 +27,7 @@ _Component = DescribeClientQuotasRequest.Component
 
 
 def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeClientQuotasResponse:
+    context.require_cluster(Operation.DESCRIBE_CONFIGS)
     try:
         filters = _filters(request)
     except BrokerError as error:
@@ -42,8 +45,21 @@ def handle(request: DescribeClientQuotasRequest, context: Context) -> DescribeCl
     return DescribeClientQuotasResponse(entries=entries)
 
 
+def _error_response(
+    request: DescribeClientQuotasRequest, context: Context, code: ErrorCode
+) -> DescribeClientQuotasResponse:
+    return DescribeClientQuotasResponse(
+        error_code=code, error_message=failure_message(code), entries=None
+    )
+
+
 API: Final = ApiEntry(
-    DescribeClientQuotasRequest, DescribeClientQuotasResponse, versions=(0, 1), handle=handle
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    versions=(0, 1),
+    handle=handle,
+    error_response=_error_response,
+    access=(Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),),
 )
 
 

@@ -1,17 +1,19 @@
 """DescribeDelegationToken: versions 1 to 3.
 
-Lists the valid tokens that the client owns or may renew, with their HMACs. Tokens of others are
-left out.
+Lists the valid tokens that the client owns or may renew, with their HMACs. Tokens of others need
+Describe on the token, or DescribeTokens on its owner; without an authorizer they are left out.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.login.token_request import check_allowed
 from millstream.metadata.security_record import TokenRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError
 from millstream.model.principal import Principal, parse_principal
 from millstream.security.credential_store import token_hmac
@@ -40,6 +42,7 @@ def handle(
         context.client.principal,
         owners,
         services.clock.wall_ms(),
+        partial(_may_see, context),
     )
     return DescribeDelegationTokenResponse(tokens=[_row(token, secret) for token in tokens])
 
@@ -49,7 +52,18 @@ API: Final = ApiEntry(
     DescribeDelegationTokenResponse,
     versions=(1, 3),
     handle=handle,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "for tokens of others"),
+        Right(Operation.DESCRIBE_TOKENS, ResourceType.USER, "for tokens of others, instead"),
+    ),
 )
+
+
+def _may_see(context: Context, token: TokenRecord) -> bool:
+    return context.services.authorizer is not None and (
+        context.shows(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)
+        or context.shows(Operation.DESCRIBE_TOKENS, ResourceType.USER, token.owner)
+    )
 
 
 def _row(token: TokenRecord, secret: str) -> _Row:

@@ -11,8 +11,9 @@ from collections import Counter
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.metadata.security_record import Credentials
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.security.user_change import TYPES
 from millstream.wire.messages.describe_user_scram_credentials import (
@@ -26,6 +27,7 @@ _Row = DescribeUserScramCredentialsResponse.Result
 def handle(
     request: DescribeUserScramCredentialsRequest, context: Context
 ) -> DescribeUserScramCredentialsResponse:
+    context.require_cluster(Operation.DESCRIBE)
     users = context.services.catalog.image.users
     if not request.users:
         rows = [_row(name, users[name]) for name in sorted(users)]
@@ -61,4 +63,5 @@ API: Final = ApiEntry(
     DescribeUserScramCredentialsResponse,
     versions=(0, 0),
     handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.CLUSTER),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.broker.login.token_request import alter_token, limits
 from millstream.model.error import BrokerError
 from millstream.security.delegation_token import renew_token
@@ -38,5 +38,10 @@ async def handle(
 
 
 API: Final = ApiEntry(
-    RenewDelegationTokenRequest, RenewDelegationTokenResponse, versions=(1, 2), handle=handle
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+    versions=(1, 2),
+    handle=handle,
+    # The owner and the renewers of a token need no right.
+    access=OPEN,
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry, Outcome
+from millstream.broker.dispatch import OPEN, ApiEntry, Outcome
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
@@ -29,5 +29,9 @@ def handle(request: SaslAuthenticateRequest, context: Context) -> Outcome[SaslAu
 
 
 API: Final = ApiEntry(
-    SaslAuthenticateRequest, SaslAuthenticateResponse, versions=(0, 2), handle=handle
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    versions=(0, 2),
+    handle=handle,
+    access=OPEN,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry, Outcome
+from millstream.broker.dispatch import OPEN, ApiEntry, Outcome
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
@@ -23,4 +23,6 @@ def handle(request: SaslHandshakeRequest, context: Context) -> Outcome[SaslHands
     return login.handshake(request, context)
 
 
-API: Final = ApiEntry(SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle)
+API: Final = ApiEntry(
+    SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle, access=OPEN
+)

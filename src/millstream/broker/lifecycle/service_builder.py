@@ -47,6 +47,7 @@ from millstream.broker.transaction.transaction_queue import TransactionQueues
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.joint_update import JointUpdates
 from millstream.replication.replicator import Replicator
+from millstream.security.acl.authorizer import Authorizer
 from millstream.security.credential_store import CredentialStore
 from millstream.security.quota.limiter import Limiter
 
@@ -104,6 +105,7 @@ class ServiceBuilder:
             failures=runtime.failures,
             checkpoint=self._storage.upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(),
+            authorizer=self._make_authorizer(),
         )
         services.authentication = self._make_authentication(services.apis)
         services.directory.storage.on_failure = services.replicator.log_failed
@@ -219,6 +221,12 @@ class ServiceBuilder:
         )
         return TopicAdmin(self._catalog, config, environment.random, size)
 
+    def _make_authorizer(self) -> Authorizer | None:
+        section = self._config.authorization
+        if not section.has_authorizer:
+            return None
+        return Authorizer(options.authorizer_options(self._config), self._catalog.image)
+
     def _start_telemetry(self) -> Telemetry | None:
         """Accept metrics of clients, if this broker has an HTTP address to show them on."""
         runtime, environment = self._runtime, self._runtime.environment
@@ -237,6 +245,8 @@ class ServiceBuilder:
         """Add the metrics of the parts, and start to measure the lag of groups."""
         runtime, metrics = self._runtime, self._runtime.metrics
         gauges.show_broker(metrics, services, runtime.gate)
+        if services.authorizer is not None:
+            gauges.show_authorizer(metrics, services.authorizer)
         summary = ReplicationSummary(
             self._config.node_id, self._catalog, self._storage.replicas, runtime.environment.clock
         )
