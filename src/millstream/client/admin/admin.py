@@ -204,6 +204,21 @@ class Admin:
         """Return the brokers that are alive, and the controller."""
         return topic_request.describe_cluster(self._handle, self.timeout)
 
+    def elect_leaders(
+        self, partitions: Iterable[Partition] | None = None, *, unclean: bool = False
+    ) -> dict[Partition, Outcome[bool]]:
+        """Elect leaders of these partitions, or of all. Return whether each has a new leader.
+
+        The preferred replica becomes the leader if it is in sync. With `unclean`, partitions
+        without a leader get a live replica that may lack acknowledged records: these are lost. The
+        result is False for a partition that needs no election. An election for all partitions
+        leaves those out.
+        """
+        from millstream.client.admin import protocol_request
+
+        chosen = None if partitions is None else [Partition(*each) for each in partitions]
+        return protocol_request.elect_leaders(self._handle, chosen, self.timeout, unclean=unclean)
+
     def alter_partition_reassignments(
         self, targets: Mapping[Partition, Sequence[int] | None]
     ) -> dict[Partition, Outcome[None]]:

@@ -167,6 +167,18 @@ class AsyncAdmin:
         """Return the brokers that are alive, and the controller."""
         return await self._run(self._admin.describe_cluster)
 
+    async def elect_leaders(
+        self, partitions: Iterable[Partition] | None = None, *, unclean: bool = False
+    ) -> dict[Partition, Outcome[bool]]:
+        """Elect leaders of these partitions, or of all. Return whether each has a new leader.
+
+        The preferred replica becomes the leader if it is in sync. With `unclean`, partitions
+        without a leader get a live replica that may lack acknowledged records: these are lost. The
+        result is False for a partition that needs no election. An election for all partitions
+        leaves those out.
+        """
+        return await self._run(self._admin.elect_leaders, partitions, unclean=unclean)
+
     async def alter_partition_reassignments(
         self, targets: Mapping[Partition, Sequence[int] | None]
     ) -> dict[Partition, Outcome[None]]:

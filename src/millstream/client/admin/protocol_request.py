@@ -43,6 +43,7 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -58,6 +59,8 @@ _logger = logging.getLogger(__name__)
 #: The type of brokers as resources, and the operations on their settings, in the protocol.
 _BROKER: Final = 4
 _SET, _DELETE = 0, 1
+#: The types of elections in the protocol.
+_PREFERRED, _UNCLEAN = 0, 1
 
 
 @contextmanager
@@ -323,6 +326,52 @@ def _alter_rows(
         row = rows.setdefault(topic, shape(name=topic, partitions=[]))
         replicas = None if brokers is None else list(brokers)
         row.partitions.append(shape.Partition(partition_index=number, replicas=replicas))
+    return list(rows.values())
+
+
+# Elections
+
+
+def elect_leaders(
+    handle: AdminHandle, partitions: Iterable[Partition] | None, timeout: float, *, unclean: bool
+) -> dict[Partition, Outcome[bool]]:
+    """Elect leaders of these partitions, or of all."""
+    what = "Electing leaders"
+    wanted = None if partitions is None else list(dict.fromkeys(partitions))
+    if wanted is not None and not wanted:
+        return {}
+    request = ElectLeadersRequest(
+        election_type=_UNCLEAN if unclean else _PREFERRED,
+        topic_partitions=None if wanted is None else _election_rows(wanted),
+        timeout_ms=int(timeout * 1000),
+    )
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "elect leaders",
+            lambda: cluster.any_connection().call(request, ElectLeadersResponse),
+        )
+    if response.error_code:
+        raise rejection(response.error_code, what)
+    return {
+        Partition(topic.topic, row.partition_id): _election(topic.topic, row)
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+def _election(topic: str, row: ElectLeadersResponse.Topic.Partition) -> Outcome[bool]:
+    """Return whether a leader was elected, or the error."""
+    if row.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+        return row.error_code == ErrorCode.NONE
+    what = f"Electing a leader of {topic}-{row.partition_id}"
+    return rejection(row.error_code, what, row.error_message)
+
+
+def _election_rows(partitions: Iterable[Partition]) -> list[ElectLeadersRequest.Topic]:
+    rows: dict[str, ElectLeadersRequest.Topic] = {}
+    for topic, number in partitions:
+        row = rows.setdefault(topic, ElectLeadersRequest.Topic(topic=topic, partitions=[]))
+        row.partitions.append(number)
     return list(rows.values())
 
 
