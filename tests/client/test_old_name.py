@@ -110,8 +110,8 @@ def test_asyncio_methods_name_the_new_keyword(bootstrap: str, topic: str) -> Non
             for call in (producer.flush, producer.close, consumer.poll):
                 with pytest.raises(UsageError, match=r"'timeout_s': .* 'timeout'"):
                     await call(timeout_s=1)  # type: ignore[arg-type]
-            with pytest.raises(TypeError, match="takes 3 positional arguments"):
-                await producer.send(topic, b"key", b"value")  # type: ignore[misc]
+            with pytest.raises(UsageError, match="takes topic and value by position"):
+                await producer.send(topic, b"key", b"value")  # type: ignore[arg-type]
 
     asyncio.run(main())
 

@@ -15,9 +15,10 @@ from sqlalchemy import Engine, MetaData, create_engine, inspect, select
 from sqlalchemy.orm import Session
 
 from client.outbox.outbox_home import OutboxHome
-from millstream import UsageError
+from millstream import JsonSerializer, SerializationError, UsageError
 from millstream.client.outbox import Outbox, OutboxSchema
 from millstream.client.outbox.table import outbox_tables
+from millstream.client.serde_context import RecordContext
 from millstream.client.sql import DatabaseUseError
 
 
@@ -98,6 +99,53 @@ def test_wrong_use_is_explained() -> None:
         Outbox("x; DROP TABLE y")
     with pytest.raises(ValueError, match="shards"):
         OutboxSchema(shards=0)
+
+
+def test_serializers_encode_keys_and_values(home: OutboxHome) -> None:
+    outbox = Outbox(key_serializer=lambda key: b"key-%d" % key, value_serializer=JsonSerializer())
+    with closing(home.connect()) as connection:
+        outbox.write(connection, "t", {"apples": 2}, key=7)
+        outbox.write(connection, "t", None)
+        connection.commit()
+        with pytest.raises(SerializationError, match=r"value for topic 't', a set, .*JsonSerial"):
+            outbox.write(connection, "t", {1, 2})
+    rows = home.query("SELECT key, value, headers FROM millstream_outbox ORDER BY id")
+    first, second = ([None if each is None else bytes(each) for each in row] for row in rows)
+    assert first == [b"key-7", b'{"apples":2}', None]
+    assert second == [None, None, None]
+
+
+class Stamping:
+    """Writes the topic into a header, as serializers of a schema registry write their ids."""
+
+    takes_context = True
+
+    def serialize(self, value: str, context: RecordContext, /) -> bytes:
+        context.headers.append((f"{context.part}-for", context.topic.encode()))
+        return value.upper().encode()
+
+
+def test_a_serializer_may_add_headers(home: OutboxHome) -> None:
+    outbox = Outbox(value_serializer=Stamping())  # type: ignore[arg-type]
+    with closing(home.connect()) as connection:
+        outbox.write(connection, "t", "x", headers={"h": "y"})
+        connection.commit()
+    ((value, headers),) = home.query("SELECT value, headers FROM millstream_outbox")
+    assert bytes(value) == b"X"
+    found = json.loads(headers) if isinstance(headers, str) else headers
+    assert found == [["h", "y"], ["value-for", "t"]]
+
+
+def test_wrong_arguments_are_explained() -> None:
+    with closing(sqlite3.connect(":memory:")) as handle:
+        with pytest.raises(UsageError, match=r"value must be bytes .* value_serializer="):
+            Outbox().write(handle, "t", {"a": 1})  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=r"key by keyword, write\(handle, topic, value, key="):
+            Outbox().write(handle, "t", "x", "k")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="did you mean 'partition'"):
+            Outbox().write(handle, "t", "x", partitions=1)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"JsonSerializer is a class: pass JsonSerializer\("):
+        Outbox(value_serializer=JsonSerializer)  # type: ignore[arg-type]
 
 
 def test_sqlalchemy_creates_the_same_tables_as_the_sql(

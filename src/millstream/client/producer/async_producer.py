@@ -12,7 +12,7 @@ import concurrent.futures
 import datetime as dt
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack, cast
+from typing import Any, Final, Generic, Never, Self, Unpack, cast
 
 from confluent_kafka import KafkaException
 
@@ -29,6 +29,7 @@ from millstream.client.schedule import Headers, later
 from millstream.client.serializer import KeySent, ValueSent
 from millstream.client.setting import ProducerOptions, ProducerSettings
 from millstream.client.tracing.producer_tracing import traced_async_send
+from millstream.client.wrong_argument import documented, reject_arguments
 
 _TICK_S: Final = 0.001
 _TICK_IDLE_S: Final = 0.1
@@ -69,23 +70,27 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
         if traced is not None:
             self.send = traced  # type: ignore[method-assign, assignment]
 
+    @documented
     async def send(
         self,
         topic: str,
         value: ValueSent | None,
-        *,
+        *extra: Never,
         key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         delay: dt.timedelta | float | None = None,
         deliver_at: dt.datetime | int | None = None,
+        acks: None = None,
     ) -> AsyncDelivery:
         """As `Producer.send`. Awaiting it waits for room in the buffer; awaiting its result waits
         for the brokers.
         """
         if asyncio.get_running_loop() is not self._loop:
             raise other_loop("AsyncProducer")
+        if extra or acks is not None:
+            reject_arguments(AsyncProducer.send, extra, {"acks": acks})
         target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
@@ -121,11 +126,12 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
             await asyncio.sleep(0)
         return cast("AsyncDelivery", delivery)
 
+    @documented
     async def send_and_wait(
-        self, topic: str, value: ValueSent | None, **keywords: Any
+        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
     ) -> RecordMetadata:
         """Send a record and wait until it is delivered. The keywords are those of `send`."""
-        return await (await self.send(topic, value, **keywords))
+        return await (await self.send(topic, value, *extra, **keywords))
 
     @rejects_old_names
     async def flush(

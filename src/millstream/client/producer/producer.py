@@ -6,7 +6,7 @@ import datetime as dt
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Generic, Self, Unpack
+from typing import Any, Final, Generic, Never, Self, Unpack
 
 from confluent_kafka import KafkaException
 
@@ -21,6 +21,7 @@ from millstream.client.schedule import Headers, later
 from millstream.client.serializer import KeySent, ValueSent
 from millstream.client.setting import ProducerOptions, ProducerSettings
 from millstream.client.tracing.producer_tracing import traced_send
+from millstream.client.wrong_argument import documented, reject_arguments
 
 #: A sending thread dispatches reports after this many records.
 DISPATCH_EVERY: Final = 256
@@ -57,17 +58,19 @@ class Producer(Generic[KeySent, ValueSent]):
         if traced is not None:
             self.send = traced  # type: ignore[method-assign]
 
+    @documented
     def send(
         self,
         topic: str,
         value: ValueSent | None,
-        *,
+        *extra: Never,
         key: KeySent | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp: int | None = None,
         delay: dt.timedelta | float | None = None,
         deliver_at: dt.datetime | int | None = None,
+        acks: None = None,
     ) -> Delivery:
         """Send one record. `timestamp` is in milliseconds since 1970 and defaults to now.
 
@@ -78,6 +81,8 @@ class Producer(Generic[KeySent, ValueSent]):
         timedelta) the record waits in `<topic>.scheduled` until the topic's workers process it at
         that time.
         """
+        if extra or acks is not None:
+            reject_arguments(Producer.send, extra, {"acks": acks})
         target = topic
         if deliver_at is not None or delay is not None:
             topic, headers, timestamp = later(topic, headers, deliver_at, delay)
@@ -109,9 +114,12 @@ class Producer(Generic[KeySent, ValueSent]):
             handle.dispatch_reports()
         return delivery
 
-    def send_and_wait(self, topic: str, value: ValueSent | None, **keywords: Any) -> RecordMetadata:
+    @documented
+    def send_and_wait(
+        self, topic: str, value: ValueSent | None, *extra: Never, **keywords: Any
+    ) -> RecordMetadata:
         """Send a record and wait until it is delivered. The keywords are those of `send`."""
-        return self.send(topic, value, **keywords).result()
+        return self.send(topic, value, *extra, **keywords).result()
 
     @rejects_old_names
     def flush(self, timeout: float | None = None) -> None:

@@ -7,6 +7,7 @@ not current while the record is in flight. Its context is in the record's header
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -31,16 +32,17 @@ def traced_send(
         return None
 
     @functools.wraps(send)
-    def traced(topic: str, value: Any, **options: Any) -> Sent:
+    def traced(topic: str, value: Any, *extra: Any, **options: Any) -> Sent:
         span, options = _begun(spans, topic, value, options)
         try:
-            delivery = send(topic, value, **options)
+            delivery = send(topic, value, *extra, **options)
         except BaseException as error:
             _failed(span, error)
             raise
         delivery.add_done_callback(functools.partial(_delivered, span))
         return delivery
 
+    traced.__signature__ = inspect.signature(send)  # type: ignore[attr-defined]
     return traced
 
 
@@ -56,16 +58,17 @@ def traced_async_send(
         return None
 
     @functools.wraps(send)
-    async def traced(topic: str, value: Any, **options: Any) -> Sent:
+    async def traced(topic: str, value: Any, *extra: Any, **options: Any) -> Sent:
         span, options = _begun(spans, topic, value, options)
         try:
-            delivery = await send(topic, value, **options)
+            delivery = await send(topic, value, *extra, **options)
         except BaseException as error:
             _failed(span, error)
             raise
         delivery.add_done_callback(functools.partial(_delivered, span))
         return delivery
 
+    traced.__signature__ = inspect.signature(send)  # type: ignore[attr-defined]
     return traced
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic
+from typing import TYPE_CHECKING, Any, Final, Generic, Never
 
 from millstream.client.error import UsageError
 from millstream.client.record import Header, Record
@@ -18,6 +18,7 @@ from millstream.client.worker.message.header import (
 )
 from millstream.client.worker.message.work_item import WorkItem
 from millstream.client.worker.policy.policy import AttemptResult, Encoders
+from millstream.client.wrong_argument import documented, reject_arguments
 
 if TYPE_CHECKING:
     # Python 3.13 has defaults of type variables; type checkers know them in older versions too.
@@ -140,15 +141,17 @@ class Job(Generic[Value]):
             raise UsageError(f"extend({seconds!r}): pass seconds above 0.")
         self._deadline = time.monotonic() + seconds
 
+    @documented
     def send(
         self,
         topic: str,
         value: Any,
-        *,
+        *extra: Never,
         key: Any = None,
         headers: Headers | None = None,
         delay: dt.timedelta | float | None = None,
         deliver_at: dt.datetime | int | None = None,
+        **unknown: Never,
     ) -> None:
         """Send a record once the message is done. Nothing is sent if the attempt fails.
 
@@ -156,6 +159,8 @@ class Job(Generic[Value]):
         happen in one transaction. Key and value are bytes, strings or None, or what the serializers
         of the worker encode.
         """
+        if extra or unknown:
+            reject_arguments(Job.send, extra, unknown)
         pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
         listed = [(name, text.encode() if isinstance(text, str) else text) for name, text in pairs]
         if self._must_load(topic) and is_on_event_loop():
