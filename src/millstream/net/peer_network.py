@@ -7,10 +7,16 @@ the listener needs one; the caller's protocol. Callers use it like any other `Ne
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
+from typing import Final
 
 from millstream.env.network import Listener, Network
+
+_logger = logging.getLogger(__name__)
+
+LOG_S: Final = 10.0
 
 
 def _no_tls() -> ssl.SSLContext | None:
@@ -20,7 +26,7 @@ def _no_tls() -> ssl.SSLContext | None:
 class PeerNetwork:
     """Connects to other brokers: `env.network.Network`."""
 
-    __slots__ = ("_network", "_tls")
+    __slots__ = ("_logged_at", "_network", "_tls")
 
     def __init__(
         self, network: Network, tls: Callable[[], ssl.SSLContext | None] = _no_tls
@@ -28,6 +34,8 @@ class PeerNetwork:
         self._network = network
         #: Returns the context of the next connection; None for connections without TLS.
         self._tls = tls
+        #: By address of a broker.
+        self._logged_at: dict[str, float] = {}
 
     async def bind(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
@@ -44,4 +52,16 @@ class PeerNetwork:
         """Connect to a broker's inter-broker listener. Raises OSError; a broker whose certificate
         is not accepted raises ssl.SSLError, which is one."""
         # The login of a SASL listener belongs between the transport and the caller's protocol.
-        return await self._network.connect(host, port, factory, tls or self._tls())
+        try:
+            return await self._network.connect(host, port, factory, tls or self._tls())
+        except ssl.SSLError as error:
+            self._note(f"{host}:{port}", error)
+            raise
+
+    def _note(self, address: str, error: ssl.SSLError) -> None:
+        """Log why TLS to a broker fails, once in `LOG_S` for each broker: callers retry."""
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at.get(address, -LOG_S) < LOG_S:
+            return
+        self._logged_at[address] = now
+        _logger.warning("no TLS connection to the broker at %s: %s", address, error)
