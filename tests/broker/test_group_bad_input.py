@@ -62,12 +62,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
-@pytest.fixture
 def unwritten(broker: BrokerProcess) -> Iterator[None]:
     """Check that the test writes nothing to the offsets topic."""
     before = end_offsets(broker)

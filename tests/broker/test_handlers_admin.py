@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest
 from millstream.wire.messages.update_features import UpdateFeaturesRequest
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder: Path = tmp_path_factory.mktemp("admin")
-    with BrokerProcess(folder) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
 
 
 def versions(client: RawClient, version: int = 4) -> ApiVersionsResponse:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +18,6 @@ from millstream.wire.messages.incremental_alter_configs import IncrementalAlterC
 TOPIC = 2
 BROKER = 4
 SET, DELETE, APPEND, SUBTRACT = range(4)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder: Path = tmp_path_factory.mktemp("config")
-    with BrokerProcess(folder) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -36,12 +36,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
-@pytest.fixture
 def other(broker: BrokerProcess) -> Iterator[RawClient]:
     with RawClient(broker.host, broker.port) as connection:
         yield connection

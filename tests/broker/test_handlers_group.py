@@ -41,12 +41,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
 def find(client: RawClient, *keys: str, version: int = 6, key_type: int = 0) -> Any:
     if version < 4:
         return [client.call(FindCoordinatorRequest(key=keys[0], key_type=key_type), version)]

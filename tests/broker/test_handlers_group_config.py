@@ -55,12 +55,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
 def describe(client: RawClient, group_id: str, version: int = 4) -> Any:
     resource = DescribeConfigsRequest.Resource(resource_type=GROUP, resource_name=group_id)
     request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +23,6 @@ from millstream.wire.messages.list_offsets import (
 from millstream.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 
 T0 = 1_700_000_000_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder: Path = tmp_path_factory.mktemp("offset")
-    with BrokerProcess(folder) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -29,12 +29,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
-@pytest.fixture
 def topic(client: RawClient, request: pytest.FixtureRequest) -> str:
     name = "".join(c if c.isalnum() else "-" for c in request.node.name)
     client.create_topic(name, configs={"max.message.bytes": 20_000})

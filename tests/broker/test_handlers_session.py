@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,19 +25,6 @@ from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.schema import codec
 
 LONG_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    folder: Path = tmp_path_factory.mktemp("session")
-    with BrokerProcess(folder) as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -27,12 +27,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
 def new(name: str, partitions: int = 1, factor: int = 1, **fields: Any) -> Topic:
     return Topic(name=name, num_partitions=partitions, replication_factor=factor, **fields)
 

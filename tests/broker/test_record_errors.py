@@ -34,12 +34,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[RawClient]:
-    with RawClient(broker.host, broker.port) as connection:
-        yield connection
-
-
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[RawClient]:
     with kafka_broker() as process:

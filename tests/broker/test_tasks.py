@@ -37,8 +37,9 @@ PACKAGES: Final = (
 PARTITIONS: Final = 3
 CLUSTER: Final = 3
 
-#: Tasks that always run on every broker.
+#: Tasks that run on every broker of these tests.
 EVERYWHERE: Final = {
+    "audit-writer",
     "broker-registration",
     "controller",
     "file-removal",
@@ -170,6 +171,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     with ServerSet(
         tmp_path_factory.mktemp("cluster"),
         CLUSTER,
+        audit_enable="true",
         log_cleaner_enable="true",
         metrics_lag_interval_ms="100",
     ) as servers:
@@ -185,6 +187,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         1,
         http_listen=f"{HOST}:0",
         cluster_settle_ms="0",
+        audit_enable="true",
         log_cleaner_enable="true",
         metrics_lag_interval_ms="100",
     ) as servers:

@@ -19,6 +19,7 @@ from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.cli.json_output.form import Form
 from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import build
+from millstream.cli.support.progress import Progress
 
 
 class Outcome:
@@ -92,6 +93,20 @@ def run() -> Run:
         return outcome
 
     return run_command
+
+
+@pytest.fixture
+def progress_ends(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The last line of each progress that commands began, whether it was shown or not."""
+    ends: list[str] = []
+    end = Progress._end
+
+    def record(self: Progress) -> None:
+        end(self)
+        ends.append(self._current().line())
+
+    monkeypatch.setattr(Progress, "_end", record)
+    return ends
 
 
 @pytest.fixture

@@ -82,9 +82,15 @@ class RawClient:
     """One connection. Requests may be pipelined: `send` several, then `receive` in order."""
 
     def __init__(
-        self, host: str, port: int, timeout_s: float = 15.0, source: str | None = None
+        self,
+        host: str,
+        port: int,
+        timeout_s: float = 15.0,
+        source: str | None = None,
+        client_id: str | None = "raw",
     ) -> None:
         """Connect, from the address `source` if given, such as 127.0.0.2."""
+        self._client_id = client_id
         self.socket = socket.create_connection(
             (host, port), timeout_s, None if source is None else (source, 0)
         )
@@ -124,7 +130,7 @@ class RawClient:
     def _frame(self, request: Any, version: int) -> bytes:
         self._correlation_id += 1
         self._pending.append((response_class(type(request)), version, self._correlation_id))
-        return encode_frame(request, version, self._correlation_id)
+        return encode_frame(request, version, self._correlation_id, self._client_id)
 
     def receive(self) -> Any:
         """Return the response to the oldest pending request. Raises Closed."""

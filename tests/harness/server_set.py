@@ -64,6 +64,9 @@ class ServerSet:
     Three brokers have the defaults of a cluster: three replicas per topic, two of them in sync.
     """
 
+    #: The class of the brokers.
+    server_class: type[_Server] = _Server
+
     def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
         self._folder = folder
         given = {name.replace("_", "."): value for name, value in settings.items()}
@@ -133,7 +136,7 @@ class ServerSet:
                 has_threads=False,
                 supervisor=supervisor,
             )
-            server = _Server(BrokerConfig.load(flags=flags), environment)
+            server = self.server_class(BrokerConfig.load(flags=flags), environment)
             await server.start()
             return server
 
@@ -146,8 +149,12 @@ class ServerSet:
     def services(self, node_id: int) -> Services:
         return self.servers[node_id].services
 
-    def client(self, node_id: int) -> RawClient:
-        return RawClient(HOST, self.servers[node_id].ports["PLAINTEXT"])
+    def client(self, node_id: int, client_id: str = "raw") -> RawClient:
+        port = self.servers[node_id].ports["PLAINTEXT"]
+        return RawClient(HOST, port, client_id=client_id)
+
+    def address(self, node_id: int) -> str:
+        return f"{HOST}:{self.servers[node_id].ports['PLAINTEXT']}"
 
     # Metadata
 

@@ -16,12 +16,15 @@ from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import BrokerRecord
+from millstream.model.acl import CLUSTER_NAME, DENIAL_CODES, Operation, ResourceType, label
+from millstream.model.error import BrokerError
 from millstream.model.failure import CallbackFailures
 from millstream.model.principal import ANONYMOUS, Principal
 from millstream.model.reply import Receiver
 from millstream.replication.replicas import Replicas
 from millstream.replication.replicator import Replicator
-from millstream.security.audit_event import AuditTrail, NoAuditTrail
+from millstream.security.acl.authorizer import Authorizer, all_operations, resource_text
+from millstream.security.audit_event import AuditEvent, AuditKind, AuditTrail, NoAuditTrail
 from millstream.transactions.transaction_coordinator import (
     TransactionCoordinator,
 )
@@ -30,6 +33,9 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.lag.partition_backlog import PartitionBacklogs
+    from millstream.broker.login.authentication import Authentication
+    from millstream.broker.login.client_login import ClientLogin
+    from millstream.broker.quota.client_throttle import ClientThrottle
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
     from millstream.broker.transaction.local_marker import LocalMarkers
@@ -78,8 +84,14 @@ class Services:
     telemetry: Telemetry | None = None
     #: Stops leading all partitions if the lease of the registration may have expired; cheap.
     check_lease: Callable[[], None] = lambda: None
+    #: Logins of clients; None if no listener has SASL.
+    authentication: Authentication | None = None
+    #: Enforces the quotas of clients; None while no client has a quota.
+    quotas: ClientThrottle | None = None
     #: Records authentications, denials and changes.
     audit: AuditTrail = field(default_factory=NoAuditTrail)
+    #: Decides what clients may do; None if everything is allowed.
+    authorizer: Authorizer | None = None
     #: The registration of this broker; set once its ports are bound.
     record: BrokerRecord | None = None
 
@@ -104,6 +116,10 @@ class CloseConnectionError(Exception):
     """Raised by a handler to close the connection, where the protocol has no error response."""
 
 
+class AccessDeniedError(BrokerError):
+    """The client may not do what it asks. The session sends the error code as the response."""
+
+
 class ConnectedClient:
     """The client of one connection, for the lifetime of the connection."""
 
@@ -112,6 +128,7 @@ class ConnectedClient:
         "apis",
         "client_instance_id",
         "expires_at",
+        "login",
         "port",
         "principal",
         "software_name",
@@ -128,6 +145,8 @@ class ConnectedClient:
         self.apis: ApiTable
         #: Monotonic time at which the authentication expires.
         self.expires_at = math.inf
+        #: The login of the connection; None on a listener without SASL.
+        self.login: ClientLogin | None = None
         #: From its ApiVersions request; None if unknown.
         self.software_name: str | None = None
         self.software_version: str | None = None
@@ -139,6 +158,7 @@ class Context:
     """The context of one request: its client, version and receiver, and the broker's services."""
 
     __slots__ = (
+        "api_name",
         "client",
         "client_id",
         "listener",
@@ -158,8 +178,10 @@ class Context:
         client: ConnectedClient,
         received_at: float,
         receiver: Receiver,
+        api_name: str = "",
     ) -> None:
         self.services = services
+        self.api_name = api_name
         #: Name of the listener of the connection: responses have addresses of this listener.
         self.listener = listener
         self.version = version
@@ -175,3 +197,100 @@ class Context:
     @property
     def client_address(self) -> str:
         return self.client.address
+
+    # Authorization
+
+    def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Return whether the client may do this. A denial is recorded."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return True
+        client = self.client
+        key = (client.principal, client.address, operation, resource_type, name)
+        allowed = authorizer.decisions.get(key)
+        if allowed is None:
+            allowed = authorizer.decide(key)
+        if not allowed:
+            self._record_denial(authorizer, operation, resource_type, name)
+        return allowed
+
+    def require(self, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Raise AccessDeniedError with the error code of the resource type if the client may not
+        do this."""
+        if not self.allows(operation, resource_type, name):
+            raise AccessDeniedError(
+                DENIAL_CODES[resource_type],
+                f"{self.client.principal} may not {label(operation)}"
+                f" {resource_text(resource_type, name)}",
+            )
+
+    def require_cluster(self, operation: Operation) -> None:
+        """Raise AccessDeniedError with CLUSTER_AUTHORIZATION_FAILED if the client may not do this
+        to the cluster."""
+        self.require(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def shows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Return whether a list that the client asked for shows a resource. A resource that is
+        left out is no denial."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return True
+        client = self.client
+        return authorizer.is_visible(
+            client.principal, client.address, operation, resource_type, name
+        )
+
+    def holds_cluster(self, operation: Operation) -> bool:
+        """Return whether the client has a right on the cluster that makes narrower rights
+        unnecessary. Without it the caller checks those. Learning mode does not change it."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.would_allow(
+            str(self.client.principal),
+            self.client.address,
+            operation,
+            ResourceType.CLUSTER,
+            CLUSTER_NAME,
+        )
+
+    def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Return whether the client may do this to at least one resource of the type."""
+        authorizer = self.services.authorizer
+        return authorizer is None or authorizer.allows_any(
+            self.client.principal, self.client.address, operation, resource_type
+        )
+
+    def authorized_operations(self, resource_type: ResourceType, name: str) -> int:
+        """Return the operations that the client may do, as a bit field."""
+        authorizer = self.services.authorizer
+        if authorizer is None:
+            return all_operations(resource_type)
+        client = self.client
+        return authorizer.operations(client.principal, client.address, resource_type, name)
+
+    def cluster_operations(self) -> int:
+        """Return the operations on the cluster that the client may do; none if it may not
+        describe the cluster."""
+        if not self.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return 0
+        return self.authorized_operations(ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def _record_denial(
+        self,
+        authorizer: Authorizer,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> None:
+        authorizer.denials[operation, resource_type] += 1
+        self.services.audit.record(
+            AuditEvent(
+                AuditKind.DENIAL,
+                self.api_name,
+                str(self.client.principal),
+                self.client.address,
+                self.client_id or "",
+                resource_text(resource_type, name),
+                DENIAL_CODES[resource_type].name,
+                label(operation),
+            )
+        )

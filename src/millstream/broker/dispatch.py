@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from millstream.broker.audit.audited import Change, audited
 from millstream.broker.context import Context
 from millstream.broker.metrics.broker_metrics import ApiMetrics, Metrics
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.api import ApiKey
@@ -35,6 +37,19 @@ DispatchedHandler: TypeAlias = Callable[[Message | None, Context], Outcome[Messa
 ErrorResponder: TypeAlias = Callable[[Message | None, Context, ErrorCode], Message | None]
 
 
+class Right(NamedTuple):
+    """A right that an API's handler checks."""
+
+    operation: Operation
+    resource_type: ResourceType
+    #: When the right is needed, as the end of "needed ..."; empty if always.
+    condition: str = ""
+
+
+#: The access of an API that every client may use.
+OPEN: Final[tuple[Right, ...]] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ApiEntry(Generic[RequestT, ResponseT]):
     """One API as its handler's module declares it."""
@@ -51,6 +66,10 @@ class ApiEntry(Generic[RequestT, ResponseT]):
     listed_from: int | None = None
     #: Whether parts of a response may be sent from files.
     sends_files: bool = False
+    #: Finds the changes that a request asked for, for the audit trail; None if it changes nothing.
+    audit: Callable[[RequestT, ResponseT], Iterable[Change]] | None = None
+    #: The rights that the handler checks, as in Kafka. Every entry declares them.
+    access: tuple[Right, ...] | None = None
 
 
 class Api:
@@ -72,7 +91,9 @@ class Api:
         "version_min",
     )
 
-    def __init__(self, entry: ApiEntry[Any, Any], metrics: Metrics) -> None:
+    def __init__(
+        self, entry: ApiEntry[Any, Any], metrics: Metrics, *, is_audited: bool = False
+    ) -> None:
         self.request: type[Message] = entry.request
         self.response: type[Message] = entry.response
         self.handle: DispatchedHandler = entry.handle
@@ -83,6 +104,8 @@ class Api:
         self.name = self.request.__name__.removesuffix("Request")
         self.metrics: ApiMetrics = metrics.api(self.name)
         self.sends_files = entry.sends_files
+        if is_audited and entry.audit is not None:
+            self.handle = audited(self.name, self.handle, entry.audit)
         self._request_codecs: dict[int, Codec[Message]] = {}
         self._response_codecs: dict[int, Codec[Message]] = {}
 

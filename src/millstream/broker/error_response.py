@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import Api
+from millstream.model.acl import DENIAL_CODES
 from millstream.model.error import ErrorCode
 from millstream.wire.field import specs_of
 from millstream.wire.schema import Message
@@ -20,6 +21,14 @@ T = TypeVar("T")
 
 #: The error message of such a response: the cause is in the log of the broker.
 FAILURE_MESSAGE: Final = "the broker failed; see its log"
+#: The error message of a request that the client may not make.
+DENIAL_MESSAGE: Final = "the client is not authorized"
+_DENIALS: Final = frozenset(DENIAL_CODES.values())
+
+
+def failure_message(code: ErrorCode) -> str:
+    """Return the error message of a response that rejects a whole request."""
+    return DENIAL_MESSAGE if code in _DENIALS else FAILURE_MESSAGE
 
 
 def error_response(
@@ -28,11 +37,13 @@ def error_response(
     """Return the response that rejects a whole request; None if this version has none."""
     if api.error_response is not None:
         return api.error_response(request, context, code)
-    for name, spec in specs_of(api.response):
-        if name == "error_code" and spec.is_in(context.version):
-            make: Callable[..., Message] = api.response
-            return make(error_code=code)
-    return None
+    names = {name for name, spec in specs_of(api.response) if spec.is_in(context.version)}
+    if "error_code" not in names:
+        return None
+    make: Callable[..., Message] = api.response
+    if "error_message" in names:
+        return make(error_code=code, error_message=failure_message(code))
+    return make(error_code=code)
 
 
 def error_rows(

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.broker.config import part_options as options
@@ -37,6 +38,8 @@ from millstream.broker.lifecycle.metadata_update import MetadataUpdates
 from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
+from millstream.broker.login.bootstrap_user import create_bootstrap_users
+from millstream.broker.login.peer_login import peer_network
 from millstream.broker.metrics import cluster_gauges, gauges
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.session import Session
@@ -55,7 +58,6 @@ from millstream.model.failure import CallbackFailures
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
-from millstream.net.peer_network import PeerNetwork
 
 if TYPE_CHECKING:
     from millstream.broker.metrics.http import HttpServer
@@ -91,7 +93,7 @@ class Server:
             self._metrics,
             self._gate,
             failures,
-            PeerNetwork(environment.network, self._tls.peer_context),
+            peer_network(config, environment.network, self._tls.peer_context),
         )
         self._undo = self._runtime.undo
         environment.supervisor.on_fatal = self._fail
@@ -147,6 +149,7 @@ class Server:
         catalog = await self._open_catalog(store, storage)
         config = self._load_settings(catalog, storage)
         await storage.identify(config, catalog)
+        await self._create_users(config, catalog)
         await storage.start(config, catalog, self._show_progress)
         builder = ServiceBuilder(runtime, config, catalog, storage)
         services = self.services = builder.build()
@@ -214,6 +217,17 @@ class Server:
             catalog.check_free(config.node_id)
         return catalog
 
+    async def _create_users(self, config: BrokerConfig, catalog: Catalog) -> None:
+        if config.sasl.bootstrap_users_file is not None:
+            environment = self._runtime.environment
+            await create_bootstrap_users(
+                Path(config.sasl.bootstrap_users_file),
+                environment.disk,
+                catalog,
+                environment.random,
+                has_threads=environment.has_threads,
+            )
+
     def _load_settings(self, catalog: Catalog, storage: LocalStorage) -> BrokerConfig:
         """Return the settings in force, and apply later changes to the parts that exist by now."""
         settings, static = self._runtime.settings, self._runtime.static_config
@@ -242,6 +256,7 @@ class Server:
                 endpoint.port,
                 make_session,
                 self._tls.endpoints.get(endpoint.listener_name),
+                endpoint.listener_name,
             )
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)

@@ -20,9 +20,17 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
-from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
+from millstream.broker.context import (
+    AccessDeniedError,
+    CloseConnectionError,
+    ConnectedClient,
+    Context,
+    Services,
+)
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
+from millstream.broker.login.client_login import ClientLogin
+from millstream.broker.quota.client_throttle import ClientThrottle
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
@@ -56,6 +64,7 @@ class _Slot:
         "response",
         "segments",
         "started_at",
+        "throttle_ms",
     )
 
     def __init__(
@@ -80,6 +89,8 @@ class _Slot:
         #: The response, if the reply ended before the handler returned.
         self.response: Message | None = None
         self.segments: list[Item] | None = None
+        #: The time for which the client is throttled because of this request.
+        self.throttle_ms = 0
 
     def receive(self, result: Message, /) -> None:
         if self.is_waiting:
@@ -124,6 +135,9 @@ class Session:
         self._client.principal = connection.principal
         self._services = services
         self._client.apis = services.apis
+        authentication = services.authentication
+        if authentication is not None and listener in authentication.listeners:
+            self._client.login = ClientLogin(authentication, listener, self._client, connection)
         self._clock = services.clock
         self._listener = listener
         self._limits = limits
@@ -140,11 +154,12 @@ class Session:
             header = parse_request_header(frame)
         except DecodeError as problem:
             raise RejectedRequestError(Rejection.HEADER, str(problem)) from problem
-        api = self._client.apis.get(header.api_key)
+        client = self._client
+        api = client.apis.get(header.api_key)
         if api is None:
-            raise RejectedRequestError(
-                Rejection.API, f"API key {header.api_key} is not supported", header.client_id
-            )
+            raise self._unknown_api(header)
+        if self._connection.received_at > client.expires_at and api.key != ApiKey.SASL_HANDSHAKE:
+            raise self._expired(header, api)
         if len(frame) > OTHER_REQUEST_BYTES_MAX and api.key != ApiKey.PRODUCE:
             raise _rejection(
                 Rejection.SIZE,
@@ -176,10 +191,25 @@ class Session:
             self._client,
             received_at,
             slot,
+            api.name,
         )
-        self._handle(slot, request, context)
+        self._handle(slot, request, context, len(frame))
 
-    def _handle(self, slot: _Slot, request: Message | None, context: Context) -> None:
+    def _unknown_api(self, header: RequestHeader) -> RejectedRequestError:
+        kind, reason = Rejection.API, f"API key {header.api_key} is not supported"
+        if self._services.apis.get(header.api_key) is not None:
+            kind = Rejection.AUTHENTICATION
+            reason = f"API key {header.api_key} came before the login"
+        return RejectedRequestError(kind, reason, header.client_id)
+
+    def _expired(self, header: RequestHeader, api: Api) -> RejectedRequestError:
+        if self._client.login is not None:
+            self._client.login.note_expired()
+        return _rejection(Rejection.AUTHENTICATION, "the authentication has expired", header, api)
+
+    def _handle(
+        self, slot: _Slot, request: Message | None, context: Context, frame_bytes: int
+    ) -> None:
         try:
             outcome = slot.api.handle(request, context)
         except CloseConnectionError as reason:
@@ -192,6 +222,8 @@ class Session:
             return
         now = self._clock.monotonic()
         slot.local_s = now - slot.started_at
+        if self._services.quotas is not None:
+            self._charge(self._services.quotas, slot, request, context, frame_bytes)
         if type(outcome) is slot.api.response:
             self._respond(slot, outcome, now)
         elif outcome is None:
@@ -219,6 +251,8 @@ class Session:
             self.complete(slot, response)
             return
         # The usual case: no earlier response is pending.
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
@@ -226,6 +260,27 @@ class Session:
             return
         self._connection.send(segments)
         self._observe(slot, now)
+
+    def _charge(
+        self,
+        quotas: ClientThrottle,
+        slot: _Slot,
+        request: Message | None,
+        context: Context,
+        frame_bytes: int,
+    ) -> None:
+        """Charge a request that was handled to the quotas of the client."""
+        slot.throttle_ms = quotas.charge(request, context, frame_bytes, slot.local_s)
+        if slot.throttle_ms:
+            self._connection.throttle(slot.throttle_ms / 1000)
+
+    def _show_throttle(self, slot: _Slot, response: Message) -> None:
+        """Put the throttle time into a response, and throttle the client as its handler decided."""
+        decided_ms: int = getattr(response, "throttle_time_ms", 0)
+        if decided_ms:
+            self._connection.throttle(decided_ms / 1000)
+        if slot.throttle_ms > decided_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = slot.throttle_ms
 
     async def _await(
         self,
@@ -247,8 +302,10 @@ class Session:
     ) -> None:
         """Send an error response to a request whose handler raised, or close the connection if
         there is no error response."""
+        is_denial = isinstance(error, AccessDeniedError)
         if self._is_closed:
-            self.note_failure(slot, CallbackKind.HANDLER, error)
+            if not is_denial:
+                self.note_failure(slot, CallbackKind.HANDLER, error)
             return
         response = None
         if request is not None:
@@ -256,7 +313,10 @@ class Session:
         if response is None:
             self.abandon(slot, CallbackKind.HANDLER, error)
             return
-        self.note_failure(slot, CallbackKind.HANDLER, error)
+        if is_denial:
+            slot.api.metrics.errors[code_of(error)] += 1
+        else:
+            self.note_failure(slot, CallbackKind.HANDLER, error)
         if slot.is_waiting:
             self.complete(slot, response)
         else:
@@ -277,6 +337,8 @@ class Session:
         if self._is_closed:
             return
         slot.reply = None
+        if self._services.quotas is not None:
+            self._show_throttle(slot, response)
         try:
             slot.segments = _encode(slot, response)
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
@@ -333,6 +395,8 @@ class Session:
 
     def closed(self) -> None:
         self._is_closed = True
+        if self._client.login is not None:
+            self._client.login.closed()
         slots, self._slots = self._slots, deque()
         for slot in slots:
             reply, slot.reply = slot.reply, None

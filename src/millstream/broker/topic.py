@@ -23,11 +23,12 @@ from millstream.metadata.topic_change import NewPartitions, NewTopic
 from millstream.model.durability import effective_min_isr
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import validate_topic_name
+from millstream.security.audit_event import AUDIT_TOPIC
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
 
 _logger = logging.getLogger(__name__)
 
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, AUDIT_TOPIC})
 
 #: A partition count or replication factor that the broker's settings decide.
 DEFAULT: Final = -1
@@ -127,6 +128,10 @@ class TopicAdmin:
             return await self._plan_offsets()
         if name == TRANSACTIONS_TOPIC:
             return await self._plan_transactions()
+        if name == AUDIT_TOPIC:
+            retention_ms = self.config.audit.audit_topic_retention_ms
+            configs = {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+            return await self.plan(name, 1, DEFAULT, configs)
         return await self.plan(name, DEFAULT, DEFAULT, {})
 
     async def _plan_offsets(self) -> NewTopic:

@@ -1,6 +1,6 @@
 """The command `millstream`: its subcommands and its entry point.
 
-Only the requested subcommand is imported. Subcommand modules import librdkafka, rich and the broker
+Only the requested subcommand is imported. Subcommand modules import the client, rich and the broker
 inside the functions that need them, so that `millstream` starts quickly.
 """
 
@@ -26,8 +26,10 @@ MODULES: Final = {
         "topic": "topic.topic",
         "group": "group.group",
         "txn": "txn.txn",
+        "quota": "quota.quota",
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
+        "user": "user.user",
         "log": "log.log",
         "doctor": "doctor.doctor",
         "profile": "profile",
@@ -94,13 +96,12 @@ def version(as_json: JsonOption = False) -> None:
     """Print the versions of Millstream, Python and the client library."""
     import platform
 
-    import confluent_kafka
+    from millstream.client.connection import library_versions
 
     versions = {
         "millstream": _version(),
         "python": platform.python_version(),
-        "confluent_kafka": confluent_kafka.__version__,
-        "librdkafka": confluent_kafka.libversion()[0],
+        **library_versions(),
     }
     if as_json:
         print_json(versions)

@@ -42,6 +42,8 @@ _OWN_VARIABLES: Final = frozenset(
 )
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
+#: Printed instead of a secret.
+_HIDDEN: Final = "(hidden)"
 #: The source of default replication factors.
 _FROM_BROKERS: Final = "number_of_brokers"
 
@@ -217,9 +219,7 @@ def _print_settings(config: BrokerConfig, as_json: bool) -> None:
     rows = [
         (
             name,
-            "(hidden)"
-            if definitions[name].is_sensitive and config.value(name) is not None
-            else config.text(name),
+            _HIDDEN if definitions[name].is_sensitive and config.text(name) else config.text(name),
             # These values depend on the number of brokers in the running cluster.
             _FROM_BROKERS
             if replication_default.is_derived(config, name)

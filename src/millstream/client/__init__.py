@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         NewTopic,
         OffsetChange,
         PartitionDescription,
+        QuotaEntity,
         Reassignment,
         TopicDescription,
     )

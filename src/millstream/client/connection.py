@@ -191,3 +191,13 @@ def _check_sasl(settings: ConnectionSettings) -> None:
     for name in ("sasl_username", "sasl_password"):
         if getattr(settings, name) is None and PROPERTIES[name] not in settings.config:
             raise UsageError(f"sasl_mechanism={mechanism!r} needs {name}=...: add it.")
+
+
+def library_versions() -> dict[str, str]:
+    """Return the versions of the libraries under the client, by name."""
+    import confluent_kafka
+
+    return {
+        "confluent_kafka": str(confluent_kafka.__version__),
+        "librdkafka": confluent_kafka.libversion()[0],
+    }

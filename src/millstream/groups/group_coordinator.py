@@ -10,7 +10,7 @@ client first looks for a coordinator.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from millstream.coordination.effects import Effects, LogRecord
@@ -21,6 +21,7 @@ from millstream.groups.group_shard import GroupShard
 from millstream.groups.group_shards import GroupShards
 from millstream.groups.offset import GroupOffsets
 from millstream.groups.offset_commit import OffsetCommit
+from millstream.groups.subscription.topic_view import TopicView, VisibleTopics
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
 from millstream.wire.messages.consumer_group_heartbeat import (
@@ -132,12 +133,18 @@ class GroupCoordinator:
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
         reply: Reply[ConsumerGroupHeartbeatResponse],
+        is_visible: Callable[[str], bool] | None = None,
     ) -> None:
-        """Handle ConsumerGroupHeartbeat: a member joins, leaves or stays."""
+        """Handle ConsumerGroupHeartbeat: a member joins, leaves or stays.
+
+        Topic patterns match only topics that `is_visible` accepts; None accepts all."""
+        topics: TopicView = self.shards.topics
+        if is_visible is not None:
+            topics = VisibleTopics(topics, is_visible)
         heartbeat = UpgradingHeartbeat(request, caller, reply)
         try:
             shard = self.shards.of(request.group_id)
-            shard.consumer_heartbeat(self.shards.now_ms, heartbeat, self.shards.topics)
+            shard.consumer_heartbeat(self.shards.now_ms, heartbeat, topics)
         except BrokerError as error:
             reply.fail(error.code)
 

@@ -96,6 +96,8 @@ class Definition:
     is_shown_if_set: bool = False
     #: Whether `listener.name.<listener>.<name>` sets it for one listener.
     is_per_listener: bool = False
+    #: Whether `listener.name.<listener>.<mechanism>.<name>` sets it for one SASL mechanism.
+    is_per_mechanism: bool = False
     #: Builds the field's own type from a LIST's elements.
     container: Callable[[Iterable[str]], Any] = tuple
     #: Raises ValueError with the allowed values, for rules beyond ranges and choices.
@@ -215,7 +217,12 @@ def _format_float(value: float) -> str:
 def setting(kind: ConfigType, default: Any, doc: str, **options: Any) -> Any:
     """Return a dataclass field with its `Definition`; `options` are fields of the definition."""
     definition = Definition(kind=kind, default=default, doc=doc, **options)
-    return dataclasses.field(default=default, metadata={"definition": definition})
+    return dataclasses.field(
+        default=default,
+        # A secret is not part of the text of its section, which may be logged.
+        repr=not definition.is_sensitive,
+        metadata={"definition": definition},
+    )
 
 
 def definitions_of(config_class: type) -> Mapping[str, Definition]:

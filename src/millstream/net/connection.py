@@ -2,11 +2,11 @@
 
 Owns the transport, the bytes of incomplete frames, and the reasons for which reading is stopped. A
 connection does not know what a frame means: each whole frame goes to `FrameHandler.receive`, in
-order, as a view that is valid only during that call. All whole frames of one read are handled in
-one synchronous pass, and the responses of the pass leave in one write. From the first response with
-a file range on, responses leave through a `FileSender` instead of the transport; on a connection
-with TLS through a `TlsSender`. A queued range belongs to the connection, which hands it to the
-sender or releases it.
+order, as a view that is valid only during that call. Up to `pass_requests_max` whole frames of one
+read are handled in one synchronous pass, and the responses of the pass leave in one write. Then the
+loop serves other connections before the rest. From the first response with a file range on,
+responses leave through a `FileSender` instead of the transport; on a connection with TLS through a
+`TlsSender`. A queued range belongs to the connection, which hands it to the sender or releases it.
 
 Reading stops, and frames that were already read wait in `_backlog`, while any of these holds:
 
@@ -14,6 +14,8 @@ Reading stops, and frames that were already read wait in `_backlog`, while any o
     BLOCKED  the client does not read its responses (more than `WRITE_BUFFER_BYTES_MAX` are
              pending), or the transport must be empty before a sender takes over
     MEMORY   a frame waits for memory (see `gate`)
+    THROTTLED  the client is above a quota, until a timer ends (`throttle`)
+    YIELDED  other connections have their turn, until the next iteration of the loop
     CLOSING  the connection is being closed; this never ends
 
 Once a second the listener calls `check` for every connection. It closes a connection whose client
@@ -34,7 +36,7 @@ from millstream.env.disk import Buffer
 from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.file_sender import FileSender, Item, in_memory, release
 from millstream.net.frame_handler import FrameHandler
-from millstream.net.gate import Gate
+from millstream.net.gate import Admission, Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.net.tls_sender import TlsSender
 from millstream.net.tls_transport import TlsTransport
@@ -45,6 +47,8 @@ HELD = 1
 BLOCKED = 2
 MEMORY = 4
 CLOSING = 8
+THROTTLED = 16
+YIELDED = 32
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
@@ -83,16 +87,20 @@ class Connection(asyncio.BufferedProtocol):
         "_gate",
         "_handler",
         "_in_pass",
+        "_listener",
         "_make_handler",
         "_on_lost",
         "_outgoing",
         "_paused",
         "_sender",
         "_stopped",
+        "_throttle_timer",
+        "_throttled_until",
         "_transport",
         "_unread_bytes",
         "_wants_sender",
         "address",
+        "frame_bytes_max",
         "port",
         "principal",
         "received_at",
@@ -104,8 +112,10 @@ class Connection(asyncio.BufferedProtocol):
         clock: Clock,
         make_handler: Callable[[Connection], FrameHandler],
         on_lost: Callable[[Connection], None],
+        listener: str = "",
     ) -> None:
         self._gate = gate
+        self._listener = listener
         self._clock = clock
         self._make_handler = make_handler
         self._on_lost = on_lost
@@ -116,6 +126,8 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         #: The client's identity by its TLS certificate; ANONYMOUS without one.
         self.principal = ANONYMOUS
+        #: Maximum size of this connection's frames, if it is below the gate's.
+        self.frame_bytes_max: int | None = None
         #: Buffer of the frame that is being received, with its length prefix; None if the next byte
         #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
@@ -123,8 +135,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         #: Bytes read but not handled, because reading is stopped; at most one receive buffer.
         self._backlog = bytearray()
-        #: Bits of HELD, BLOCKED, MEMORY, CLOSING. Outside of a pass the transport is paused
-        #: (`_paused`) if and only if this is not 0.
+        #: Bits of HELD, BLOCKED, MEMORY, CLOSING, THROTTLED. Outside of a pass the transport is
+        #: paused (`_paused`) if and only if this is not 0.
         self._stopped = 0
         self._paused = False
         self._outgoing: list[Item] = []
@@ -142,24 +154,32 @@ class Connection(asyncio.BufferedProtocol):
         #: Since when the client has read none of `_unread_bytes`; None while it keeps up.
         self._blocked_since: float | None = None
         self._unread_bytes = 0
+        #: Monotonic time at which the throttling ends; the timer runs while THROTTLED.
+        self._throttled_until = 0.0
+        self._throttle_timer: asyncio.TimerHandle | None = None
 
     # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        peer = self._gate.accept(self._transport, self._clock.monotonic())
-        if peer is not None:
-            self.begin(self._transport, peer)
+        admission = self._gate.accept(self._transport, self._listener, self._clock.monotonic())
+        if admission is not None:
+            self.begin(self._transport, admission)
 
     def begin(
-        self, transport: asyncio.Transport, peer: tuple[str, int], principal: Principal = ANONYMOUS
+        self,
+        transport: asyncio.Transport,
+        admission: Admission,
+        principal: Principal = ANONYMOUS,
     ) -> None:
         """Serve a client that the gate has admitted."""
         self._transport = transport
-        self.address, self.port = peer
+        self.address, self.port = admission.address, admission.port
         self.principal = principal
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._handler = self._make_handler(self)
+        if admission.wait_s > 0:
+            self.throttle(admission.wait_s)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -206,6 +226,9 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._on_lost(self)
         handler, self._handler = self._handler, None
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+            self._throttle_timer = None
         self._transport = None
         if self._sender is not None:
             self._sender.close()
@@ -218,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = None
         self._backlog.clear()
         self._drop_outgoing()
-        self._gate.leave(self.address, self._close_reason)
+        self._gate.leave(self.address, self._listener, self._close_reason)
         handler.closed()
 
     # Called by the handler
@@ -241,10 +264,29 @@ class Connection(asyncio.BufferedProtocol):
     def release(self) -> None:
         self._resume(HELD)
 
+    def throttle(self, seconds: float) -> None:
+        """Handle no more frames for `seconds`, or longer if it is throttled for longer already."""
+        until = self._clock.monotonic() + seconds
+        if until <= self._throttled_until:
+            return
+        self._throttled_until = until
+        if self._throttle_timer is not None:
+            self._throttle_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._throttle_timer = loop.call_later(seconds, self._throttle_ended)
+        self._pause(THROTTLED)
+
+    def _throttle_ended(self) -> None:
+        self._throttle_timer = None
+        # The client could send nothing meanwhile, so it was not idle.
+        self._active_at = self._clock.monotonic()
+        self._resume(THROTTLED)
+
     def reject(self, error: RejectedRequestError) -> None:
         """Log why a request gets no response, and close the connection."""
         self._gate.rejections.note(error, self.address, self._clock.monotonic())
-        self.close("rejected" if error.kind is Rejection.HANDLER else "malformed")
+        is_valid = error.kind in (Rejection.HANDLER, Rejection.AUTHENTICATION)
+        self.close("rejected" if is_valid else "malformed")
 
     def close(self, reason: str) -> None:
         """Send queued responses, then close. From now on nothing is read."""
@@ -269,6 +311,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._is_sending_too_slowly(now) or self._is_not_reading(now):
             self.abort("stalled")
+        elif self._throttle_timer is not None:
+            return
         elif (now - self._active_at) * 1000 > self._gate.limits.idle_ms_max and handler.is_idle():
             self.close("idle")
 
@@ -309,7 +353,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _split(self, data: memoryview) -> int:
         receive = cast("FrameHandler", self._handler).receive
-        frame_bytes_max = self._gate.limits.frame_bytes_max
+        frame_bytes_max = self.frame_bytes_max or self._gate.limits.frame_bytes_max
+        remaining = self._gate.limits.pass_requests_max
         position = 0
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)
@@ -320,6 +365,10 @@ class Connection(asyncio.BufferedProtocol):
                 return position
             receive(data[start : start + size])
             position = start + size
+            remaining -= 1
+            if not remaining and position < len(data):
+                self._pause(YIELDED)
+                asyncio.get_running_loop().call_soon(self._resume, YIELDED)
         return position
 
     def _store(self, rest: memoryview) -> None:

@@ -15,6 +15,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.net.rejection import RejectedRequestError, Rejection, Rejections
@@ -23,6 +24,8 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 4 * 1024 * 1024
 _POOLED_BUFFERS_MAX = 4
+#: Rejected connections that are kept open for a pause before they are closed.
+REFUSED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class ConnectionLimits:
     connections_max: int = 10_000
     connections_per_address_max: int = 10_000
     connections_per_address_overrides: Mapping[str, int] = field(default_factory=dict)
+    #: By the name of the listener; a listener that is not here has no limit of its own.
+    listener_connections_max: Mapping[str, int] = field(default_factory=dict)
+    #: The listener that `connections_max` does not apply to: brokers must reach each other.
+    protected_listener: str | None = None
     idle_ms_max: int = 600_000
     #: Time to receive a whole frame once it has begun; a long frame gets more, by its length.
     frame_ms_max: int = 30_000
@@ -44,6 +51,36 @@ class ConnectionLimits:
     #: Time for a TLS handshake, and the number of handshakes in progress.
     handshake_ms_max: int = 10_000
     handshakes_max: int = 1_000
+    #: Frames of one connection that are handled before other connections have their turn.
+    pass_requests_max: int = 100
+
+
+class Entry(NamedTuple):
+    """How a new connection is delayed or rejected."""
+
+    #: The limit that rejects the connection; None if it is only delayed.
+    limit: str | None
+    #: The time until the connection is served, or until it is closed if it is rejected.
+    wait_s: float
+
+
+class Admission(NamedTuple):
+    """A connection that is admitted."""
+
+    address: str
+    #: 0 if the network has no ports.
+    port: int
+    listener: str
+    #: The time until its requests are handled.
+    wait_s: float
+
+
+class EntryRates(Protocol):
+    """Limits the rate of new connections."""
+
+    def enter(self, listener: str, address: str, now: float) -> Entry | None:
+        """Count a new connection; None if it is neither delayed nor rejected."""
+        ...
 
 
 @dataclass(slots=True)
@@ -63,6 +100,7 @@ class Gate:
 
     __slots__ = (
         "_addresses",
+        "_listeners",
         "_pool",
         "_waiting",
         "connections",
@@ -70,7 +108,9 @@ class Gate:
         "failures",
         "handshakes",
         "limits",
+        "rates",
         "receive_buffer",
+        "refused_open",
         "rejections",
         "reserved_bytes",
     )
@@ -86,7 +126,12 @@ class Gate:
         self.connections = 0
         #: TLS handshakes in progress. Their connections count in `connections`.
         self.handshakes = 0
+        #: Rejected connections that are closed after a pause; at most `REFUSED_MAX`.
+        self.refused_open = 0
+        #: Limits the rate of new connections; None while there is no limit.
+        self.rates: EntryRates | None = None
         self._addresses: Counter[str] = Counter()
+        self._listeners: Counter[str] = Counter()
         self._pool: dict[int, list[bytearray]] = {}
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
@@ -94,42 +139,71 @@ class Gate:
         """Apply limits that were changed at run time."""
         self.limits = limits
 
-    def accept(self, transport: asyncio.Transport, now: float) -> tuple[str, int] | None:
-        """Count a new connection, and return the client's address and port; the port is 0 if the
-        network has none. Where a limit is reached, abort the connection and return None."""
+    def accept(self, transport: asyncio.Transport, listener: str, now: float) -> Admission | None:
+        """Count a new connection, unless it is rejected. A rejected one is closed, at once or after
+        a pause; None then."""
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        limit = self.admit(address)
-        if limit is None:
-            return address, int(peer[1]) if isinstance(peer, tuple) else 0
+        entry = self.admit(address, listener, now)
+        if entry is not None and entry.limit is not None:
+            self._refuse(transport, entry.limit, entry.wait_s, address, now)
+            return None
+        port = int(peer[1]) if isinstance(peer, tuple) else 0
+        return Admission(address, port, listener, 0.0 if entry is None else entry.wait_s)
+
+    def _refuse(
+        self, transport: asyncio.Transport, limit: str, wait_s: float, address: str, now: float
+    ) -> None:
+        """Close a connection that was not admitted, after `wait_s`."""
         error = RejectedRequestError(
             Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
         )
         self.rejections.note(error, address, now)
-        transport.abort()
-        return None
+        if wait_s <= 0 or self.refused_open >= REFUSED_MAX:
+            transport.abort()
+            return
+        self.refused_open += 1
+        transport.pause_reading()
+        asyncio.get_running_loop().call_later(wait_s, self._end_refused, transport)
 
-    def admit(self, address: str) -> str | None:
-        """Count a new connection, or return the limit that rejects it."""
+    def _end_refused(self, transport: asyncio.Transport) -> None:
+        self.refused_open -= 1
+        transport.abort()
+
+    def admit(self, address: str, listener: str, now: float) -> Entry | None:
+        """Count a new connection, unless it is rejected. None if it is served at once."""
+        limit = self._limit(address, listener)
+        entry = None if limit is None else Entry(limit, 0.0)
+        if entry is None and self.rates is not None:
+            entry = self.rates.enter(listener, address, now)
+        if entry is not None and entry.limit is not None:
+            self.counters.refused[entry.limit] += 1
+            return entry
+        self.connections += 1
+        self._addresses[address] += 1
+        self._listeners[listener] += 1
+        self.counters.accepted += 1
+        return entry
+
+    def _limit(self, address: str, listener: str) -> str | None:
+        """Return the limit on the number of connections that is reached."""
         limits = self.limits
         per_address = limits.connections_per_address_overrides.get(
             address, limits.connections_per_address_max
         )
-        if self.connections >= limits.connections_max:
-            reason = "max.connections"
-        elif self._addresses[address] >= per_address:
-            reason = "max.connections.per.ip"
-        else:
-            self.connections += 1
-            self._addresses[address] += 1
-            self.counters.accepted += 1
-            return None
-        self.counters.refused[reason] += 1
-        return reason
+        of_listener = limits.listener_connections_max.get(listener)
+        if of_listener is not None and self._listeners[listener] >= of_listener:
+            return "max.connections"
+        if self.connections >= limits.connections_max and listener != limits.protected_listener:
+            return "max.connections"
+        if self._addresses[address] >= per_address:
+            return "max.connections.per.ip"
+        return None
 
-    def leave(self, address: str, reason: str) -> None:
+    def leave(self, address: str, listener: str, reason: str) -> None:
         """Stop counting an admitted connection."""
         self.connections -= 1
+        self._listeners[listener] -= 1
         self._addresses[address] -= 1
         if not self._addresses[address]:
             del self._addresses[address]

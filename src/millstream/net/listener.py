@@ -48,11 +48,12 @@ class Acceptor:
         port: int,
         make_handler: Callable[[Connection], FrameHandler],
         tls: TlsEndpoint | None = None,
+        name: str = "",
     ) -> tuple[str, int]:
         """Bind an address and return it, with the real port. Raises OSError."""
 
         def make_connection() -> Connection:
-            connection = Connection(self._gate, self._clock, make_handler, self._lost)
+            connection = Connection(self._gate, self._clock, make_handler, self._lost, name)
             if tls is None:
                 self._connections[connection] = None
             return connection
@@ -60,7 +61,7 @@ class Acceptor:
         def make_tls_transport() -> TlsTransport:
             assert tls is not None
             transport = TlsTransport(
-                self._gate, self._clock, tls, make_connection(), self._end_handshake
+                self._gate, self._clock, tls, make_connection(), name, self._end_handshake
             )
             self._handshakes[transport] = None
             return transport

@@ -6,7 +6,10 @@ An event never holds a secret: no password, no token, and no value of a sensitiv
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+#: The topic that holds the events, in JSON, by principal.
+AUDIT_TOPIC: Final = "__audit"
 
 
 class AuditKind(StrEnum):

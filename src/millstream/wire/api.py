@@ -108,6 +108,7 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     DESCRIBE_BACKLOG = 20_000
     ADD_PARTITIONS_AFTER_END = 20_001
+    APPEND_AUDIT = 20_002
 
 
 #: The first of Millstream's own keys, far above Kafka's.

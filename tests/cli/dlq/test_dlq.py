@@ -159,3 +159,21 @@ def test_json_of_replay_and_purge(ask: Run, letters: str) -> None:
     assert json.loads(purged.out) == {"topic": f"{letters}.dlq", "deleted": 5}
     unasked = ask("dlq", "purge", letters, "--all")
     assert unasked.code == 0, "nothing is left to delete"
+
+
+def test_commands_that_read_letters_show_progress(
+    ask: Run, letters: str, progress_ends: list[str]
+) -> None:
+    assert ask("dlq", "list", letters).code == 0
+    assert ask("dlq", "stats", letters).code == 0
+    assert ask("dlq", "show", letters, "0:1").code == 0
+    assert ask("dlq", "replay", letters, "--dry-run").code == 0
+    assert ask("dlq", "purge", letters, "--all", "--yes").code == 0
+    assert progress_ends == [
+        "letters read: 5",
+        "letters read: 5",
+        "reading letter 0:1",
+        "letters selected: 5",
+        "letters read: 5",
+        "deleting 5 letters",
+    ]

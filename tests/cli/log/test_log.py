@@ -91,3 +91,25 @@ def test_no_permission(run: Run, data: Path) -> None:
     outcome = run("log", "dump", str(path))
     assert outcome.code == 1
     assert "cannot read" in outcome.error
+
+
+def test_a_dump_into_a_pipe_shows_the_progress_of_all_files(
+    run: Run, data: Path, progress_ends: list[str]
+) -> None:
+    log = data / "orders-0" / f"{0:020d}.log"
+    size = log.stat().st_size + (log.parent / "leader-epoch-checkpoint").stat().st_size
+    assert run("log", "dump", str(data)).code == 0
+    assert progress_ends == [f"bytes read: {size:,} of {size:,}"]
+
+
+def test_a_dump_on_a_terminal_shows_progress_only_if_it_is_quiet(
+    run: Run, data: Path, progress_ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.cli.log.log._is_terminal", lambda: True)
+    log = data / "orders-0" / f"{0:020d}.log"
+    assert "COUNT" in run("log", "dump", str(log)).out
+    assert progress_ends == []
+    outcome = run("log", "dump", str(log), "--quiet")
+    assert outcome.out.endswith("2 batches, 4 records, offsets 0 to 3\n")
+    size = log.stat().st_size
+    assert progress_ends == [f"bytes of {log.name} read: {size // 2:,} of {size:,}"]

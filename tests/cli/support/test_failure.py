@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 import typer
-from confluent_kafka import KafkaError
 
-from millstream.cli.support.failure import CommandError, ExitCode, from_kafka_error, guarded
+from millstream.cli.support.failure import CommandError, ExitCode, guarded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,37 +46,7 @@ def test_the_result_is_returned() -> None:
     assert guarded(lambda: 5)() == 5
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (KafkaError.UNKNOWN_TOPIC_OR_PART, ExitCode.NOT_FOUND),
-        (KafkaError._UNKNOWN_PARTITION, ExitCode.NOT_FOUND),
-        (KafkaError.TOPIC_ALREADY_EXISTS, ExitCode.EXISTS),
-        (KafkaError._TRANSPORT, ExitCode.NO_CONNECTION),
-        (KafkaError._MSG_TIMED_OUT, ExitCode.NO_CONNECTION),
-        (KafkaError.REQUEST_TIMED_OUT, ExitCode.NO_CONNECTION),
-        (KafkaError.INVALID_CONFIG, ExitCode.FAILED),
-        (KafkaError.MSG_SIZE_TOO_LARGE, ExitCode.FAILED),
-    ],
-)
-def test_exit_codes_of_kafka_errors(error: int, code: ExitCode) -> None:
-    assert from_kafka_error(KafkaError(error), "trying", "host:1").code is code
-
-
-def test_sentences_of_kafka_errors() -> None:
-    missing = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-    assert "topic 'orders' does not exist" in str(from_kafka_error(missing, "x", "h:1", "orders"))
-    refused = KafkaError(KafkaError.INVALID_CONFIG, "Broker: retention.ms is wrong.")
-    assert str(from_kafka_error(refused, "cannot alter 'orders'", "h:1")) == (
-        "cannot alter 'orders': retention.ms is wrong (INVALID_CONFIG)"
-    )
-    down = KafkaError(KafkaError._ALL_BROKERS_DOWN, "all down")
-    assert str(from_kafka_error(down, "x", "h:1")).startswith(
-        "no response from h:1: all down. Is a"
-    )
-
-
 def test_a_failure_names_the_page_about_it(capsys: pytest.CaptureFixture[str]) -> None:
-    error = from_kafka_error(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), "producing", "h:1")
+    error = CommandError(ExitCode.FAILED, "too large.", "errors#record-too-large")
     assert ending(raising(error)) == 1
     assert capsys.readouterr().err.endswith("\nSee: millstream docs errors#record-too-large\n")

@@ -92,7 +92,7 @@ def test_aborting_an_id_fences_its_producer(
 
 
 def test_a_hanging_transaction_is_found_and_aborted(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress_ends: list[str]
 ) -> None:
     """The broker runs without verification, which otherwise prevents hanging transactions."""
     settings = {"transaction.partition.verification.enable": False}
@@ -115,7 +115,9 @@ def test_a_hanging_transaction_is_found_and_aborted(
         assert (found["topic"], found["partition"], found["start_offset"]) == ("t", 1, 0)
         assert found["producer_id"] == producer.producer_id
         assert "START OFFSET" in run(*find).out
+        progress_ends.clear()
         assert json.loads(run(*find, "--topic", "u", "--json").out) == []
+        assert progress_ends == ["partitions checked: 1 of 1"]
         # By default a transaction must be idle for longer than the maximum timeout.
         assert "No transaction hangs" in run("txn", "list", "--hanging").error
         assert committed_values(client, "t", 1) == []
@@ -128,6 +130,7 @@ def test_a_hanging_transaction_is_found_and_aborted(
         assert (hanging["state"], hanging["found"]) == ("unhealthy", "1 hanging: t-1")
         aborted = run("txn", "abort", "--hanging", "--idle", "0s", "--yes", "--json")
         assert [row["result"] for row in json.loads(aborted.out)] == ["aborted"]
+        assert progress_ends[-1] == "transactions aborted: 1 of 1"
         assert committed_values(client, "t", 1) == [b"behind"]
         assert "No transaction hangs" in run(*find).error
         assert producer.end(commit=True) == 0

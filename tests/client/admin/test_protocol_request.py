@@ -1,4 +1,4 @@
-"""What needs three brokers: moving replicas, and eligible leaders."""
+"""What needs three brokers: moving replicas, eligible leaders and elections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ import pytest
 
 from harness.broker_process import wait_until
 from harness.brokers import COUNT_NAMES, REPLICATED, Brokers, started
-from millstream.client import Admin, BrokerError, ConfigResource, ConfigSource, Partition, Producer
+from millstream.client import (
+    Admin,
+    BrokerError,
+    ConfigResource,
+    ConfigSource,
+    Partition,
+    PartitionDescription,
+    Producer,
+)
 
 #: Named like the other tests on three brokers.
 pytestmark = pytest.mark.xdist_group(f"admin on {COUNT_NAMES[3]}")
@@ -75,3 +83,59 @@ def test_partitions_move_to_other_brokers(admin: Admin, brokers: Brokers) -> Non
     idle = outcomes[zero]
     assert isinstance(idle, BrokerError)
     assert idle.name == "NO_REASSIGNMENT_IN_PROGRESS"
+
+
+def test_elections(admin: Admin, brokers: Brokers) -> None:
+    admin.create_topic("elected", partitions=2)
+    zero, one, unknown = (Partition("elected", number) for number in (0, 1, 9))
+
+    def described() -> PartitionDescription:
+        return admin.describe_topic("elected").partitions[0]
+
+    wait_until(lambda: len(described().isr) == 3, "replicas in sync")
+    first, *rest = described().replicas
+    # The same replicas in another order: the leader stays, and is not the preferred replica now.
+    assert admin.alter_partition_reassignments({zero: [*rest, first]}) == {zero: None}
+    wait_until(lambda: described().replicas == (*rest, first), "the new order")
+    assert described().leader == first
+    outcomes = admin.elect_leaders([zero, one, unknown])
+    assert (outcomes[zero], outcomes[one]) == (True, False)
+    error = outcomes[unknown]
+    assert isinstance(error, BrokerError)
+    assert error.name == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert str(error).startswith("Electing a leader of elected-9: ")
+    assert described().leader == rest[0]
+    assert admin.elect_leaders([zero], unclean=True) == {zero: False}
+    assert admin.elect_leaders([]) == {}
+    # Partitions that need no election are left out.
+    assert not {zero, one} & admin.elect_leaders().keys()
+
+
+def test_an_unclean_election(admin: Admin, brokers: Brokers) -> None:
+    """The last replica in sync is lost. Only an unclean election lets the other one lead."""
+    _, behind, last = brokers.node_ids
+    admin.create_topic("lost", replication_factor=1, config={"min.insync.replicas": "1"})
+    zero = Partition("lost", 0)
+
+    def described() -> PartitionDescription:
+        return admin.describe_topic("lost").partitions[0]
+
+    assert admin.alter_partition_reassignments({zero: [behind, last]}) == {zero: None}
+    wait_until(lambda: described().replicas == (behind, last), "the move")
+    wait_until(lambda: len(described().isr) == 2, "replicas in sync")
+    try:
+        brokers.kill(behind)
+        wait_until(lambda: described().isr == (last,), "a smaller ISR")
+        brokers.kill(last)
+        wait_until(lambda: described().leader is None, "the loss of the leader")
+        error = admin.elect_leaders([zero], unclean=True)[zero]
+        assert isinstance(error, BrokerError)
+        assert error.name == "ELIGIBLE_LEADERS_NOT_AVAILABLE"
+        brokers.start(behind)
+        assert described().leader is None
+        assert admin.elect_leaders([zero], unclean=True) == {zero: True}
+        assert described().leader == behind
+    finally:
+        for each in (behind, last):
+            if not brokers[each].is_alive():
+                brokers.start(each)

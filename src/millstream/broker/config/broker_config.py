@@ -22,11 +22,15 @@ from millstream.broker.config import listener_address as listener
 from millstream.broker.config.config_source import (
     ConfigError,
     Given,
+    check_flags,
     from_environment,
     from_file,
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
+from millstream.broker.config.sasl_check import check_sasl
+from millstream.broker.config.section.audit import AuditSection
+from millstream.broker.config.section.authorization import AuthorizationSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
 from millstream.broker.config.section.fetch import FetchSection
@@ -34,7 +38,9 @@ from millstream.broker.config.section.group import GroupSection
 from millstream.broker.config.section.log import LogSection
 from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
+from millstream.broker.config.section.quota import QuotaSection
 from millstream.broker.config.section.replication import ReplicationSection
+from millstream.broker.config.section.sasl import SaslSection
 from millstream.broker.config.section.tls import TlsSection
 from millstream.broker.config.section.topic import TopicSection
 from millstream.broker.config.section.transaction import TransactionSection
@@ -83,9 +89,15 @@ class BrokerConfig:
     groups: GroupSection = dataclasses.field(default_factory=GroupSection)
     transactions: TransactionSection = dataclasses.field(default_factory=TransactionSection)
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
+    sasl: SaslSection = dataclasses.field(default_factory=SaslSection)
+    quota: QuotaSection = dataclasses.field(default_factory=QuotaSection)
+    audit: AuditSection = dataclasses.field(default_factory=AuditSection)
+    authorization: AuthorizationSection = dataclasses.field(default_factory=AuthorizationSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
-    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = ()
+    layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = dataclasses.field(
+        default=(), repr=False
+    )
 
     @classmethod
     def load(
@@ -104,6 +116,7 @@ class BrokerConfig:
             assert disk is not None
             given |= from_file(file, disk, definitions)
         given |= from_environment(environment or {}, definitions)
+        check_flags(flags or {}, (each.name for each in definitions.values() if each.is_sensitive))
         given |= from_flags(flags or {}, definitions)
         return _build(((ConfigSource.STATIC_BROKER, given),), hostname)
 
@@ -132,6 +145,13 @@ class BrokerConfig:
         """Return the typed value of a setting for one listener."""
         found = self.given(listener_setting(listener_name, name))
         return self.value(name) if found is None else definitions[name].parse(found.text)
+
+    def mechanism_value(self, listener_name: str, mechanism: str, name: str) -> Any:
+        """Return the typed value of a setting for one SASL mechanism of a listener."""
+        found = self.given(listener_setting(listener_name, name, mechanism))
+        if found is None:
+            return self.listener_value(listener_name, name)
+        return definitions[name].parse(found.text)
 
     def text(self, name: str) -> str | None:
         """Return the value in force as text; None if it is not set."""
@@ -207,7 +227,9 @@ def definition_of(name: str) -> Definition | None:
     if of_listener is None:
         return definitions.get(name)
     found = definitions.get(of_listener.name)
-    return found if found is not None and found.is_per_listener else None
+    if found is None or (of_listener.mechanism is not None and not found.is_per_mechanism):
+        return None
+    return found if found.is_per_listener else None
 
 
 def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:
@@ -251,6 +273,7 @@ def _check_together(config: BrokerConfig) -> None:
     """Check what involves more than one setting. Raises ConfigError."""
     _check_listeners(config)
     _check_tls(config)
+    check_sasl(config)
     network, groups = config.network, config.groups
     if config.source("decommissioned.brokers") is ConfigSource.STATIC_BROKER:
         raise _rejected(config, "decommissioned.brokers", "to be set at run time, for all brokers")
@@ -334,4 +357,5 @@ def _check_tls(config: BrokerConfig) -> None:
 def _rejected(config: BrokerConfig, name: str, expected: str) -> ConfigError:
     given = config.given(name)
     place = given.origin if given else f"default of {name}"
-    return ConfigError(f"{place} = {config.text(name)!r} is not allowed: expected {expected}")
+    shown = "(hidden)" if definitions[name].is_sensitive else repr(config.text(name))
+    return ConfigError(f"{place} = {shown} is not allowed: expected {expected}")

@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 from millstream.broker.config.listener_setting import (
     PREFIX,
-    listener_setting,
     parse_listener_setting,
+    variable_setting,
 )
 from millstream.env.disk import Disk
 
@@ -85,6 +85,19 @@ def from_environment(environment: Mapping[str, str], names: Iterable[str]) -> di
     return given
 
 
+def check_flags(flags: Iterable[str], sensitive: Iterable[str]) -> None:
+    """Reject secrets on the command line: all users of the host can list it. Raises ConfigError."""
+    secrets = set(sensitive)
+    for name in flags:
+        of_listener = parse_listener_setting(name)
+        if name in secrets or (of_listener is not None and of_listener.name in secrets):
+            raise ConfigError(
+                f"command line: {name} is a secret, and other users of this host can see the"
+                f" command line: set it in the file, or in the environment variable"
+                f" {variable_of(name)}"
+            )
+
+
 def from_flags(flags: Mapping[str, str], names: Iterable[str]) -> dict[str, Given]:
     """Return the settings of the command line, by setting name."""
     known = set(names)
@@ -110,7 +123,7 @@ def _listener_setting_of(variable: str, by_variable: Mapping[str, str]) -> str |
     for count in range(1, len(words)):
         suffix = by_variable.get(ENVIRONMENT_PREFIX + "_".join(words[count:]))
         if suffix is not None:
-            return listener_setting("_".join(words[:count]), suffix)
+            return variable_setting("_".join(words[:count]), suffix)
     return None
 
 

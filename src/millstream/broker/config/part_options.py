@@ -9,6 +9,8 @@ from functools import partial
 from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.listener_setting import listener_setting
+from millstream.broker.config.section.authorization import LEARN
 from millstream.broker.lag.lag_collector import LagOptions
 from millstream.broker.telemetry.telemetry import TelemetryOptions
 from millstream.controller.controller import ControllerOptions
@@ -28,6 +30,9 @@ from millstream.replication.replicator import (
     ReplicationRates,
     ReplicatorOptions,
 )
+from millstream.security.acl.authorizer import AuthorizerOptions
+from millstream.security.quota.connection_rate import ConnectionRateOptions
+from millstream.security.quota.rate import WindowOptions
 from millstream.security.tls_material import ClientAuth, TlsOptions
 from millstream.transactions.transaction_shards import TransactionOptions
 
@@ -51,6 +56,15 @@ def log_options(config: BrokerConfig) -> LogOptions:
     )
 
 
+def authorizer_options(config: BrokerConfig) -> AuthorizerOptions:
+    section = config.authorization
+    return AuthorizerOptions(
+        super_users=section.super_principals,
+        allows_without_acl=section.allow_everyone_if_no_acl_found,
+        is_learning=section.authorizer_mode == LEARN,
+    )
+
+
 def limits(config: BrokerConfig) -> ConnectionLimits:
     idle_ms = config.network.connections_max_idle_ms
     return ConnectionLimits(
@@ -66,6 +80,9 @@ def limits(config: BrokerConfig) -> ConnectionLimits:
         inflight_bytes_max=config.network.connection_max_inflight_bytes,
         handshake_ms_max=config.tls.ssl_handshake_timeout_ms,
         handshakes_max=config.tls.ssl_handshakes_max,
+        pass_requests_max=config.network.connection_max_requests_per_pass,
+        listener_connections_max=_by_listener(config, "max.connections"),
+        protected_listener=_protected_listener(config),
     )
 
 
@@ -104,6 +121,30 @@ def _listener_tls(config: BrokerConfig, listener_name: str) -> TlsOptions:
         cipher_suites=value("ssl.cipher.suites"),
         verifies_host=bool(value("ssl.endpoint.identification.algorithm")),
     )
+
+
+def connection_rates(config: BrokerConfig) -> ConnectionRateOptions:
+    return ConnectionRateOptions(
+        broker=config.quota.max_connection_creation_rate,
+        listeners=_by_listener(config, "max.connection.creation.rate"),
+        protected=_protected_listener(config),
+        window=quota_windows(config)[0],
+    )
+
+
+def _by_listener(config: BrokerConfig, name: str) -> dict[str, int]:
+    """Return the values of a setting that were set for single listeners."""
+    return {
+        endpoint.listener_name: config.listener_value(endpoint.listener_name, name)
+        for endpoint in config.network.listen_endpoints
+        if config.given(listener_setting(endpoint.listener_name, name)) is not None
+    }
+
+
+def _protected_listener(config: BrokerConfig) -> str | None:
+    """Return the listener between brokers, if clients have others."""
+    network = config.network
+    return network.inter_broker_listener if len(network.listen_endpoints) > 1 else None
 
 
 def upkeep_options(config: BrokerConfig) -> UpkeepOptions:
@@ -210,6 +251,17 @@ def transaction_options(config: BrokerConfig) -> TransactionOptions:
         id_expiration_ms=config.transactions.transactional_id_expiration_ms,
         id_check_interval_ms=config.transactions.transaction_remove_expired_transaction_cleanup_interval_ms,
         load_bytes=min(config.transactions.transaction_state_log_load_buffer_size, LOAD_BYTES_MAX),
+    )
+
+
+def quota_windows(config: BrokerConfig) -> tuple[WindowOptions, WindowOptions]:
+    """Return the windows of client rates and of the rate of mutations."""
+    quota = config.quota
+    return (
+        WindowOptions(quota.quota_window_num, quota.quota_window_size_seconds),
+        WindowOptions(
+            quota.controller_quota_window_num, quota.controller_quota_window_size_seconds
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from millstream.metadata.cluster_record import NO_CONFIGS, Configs, TopicRecord
 from millstream.metadata.min_isr import default_min_isr
 from millstream.metadata.store.port import MetadataStoreError
 from millstream.metadata.topic_change import Edit, find_topic
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.config import definitions as topic_definitions
 from millstream.model.definition import ConfigSource, Definition
 from millstream.model.error import BrokerError, ErrorCode
@@ -37,6 +38,17 @@ _DEFINITIONS: Final = {
     CLIENT_METRICS: {},
     GROUP: group_definitions,
 }
+
+
+def check_access(resource_type: int, name: str, operation: Operation, context: Context) -> None:
+    """Raise the error of the resource type if the client may not do this to the configs of a
+    resource. Brokers, their loggers and client metrics belong to the cluster."""
+    if resource_type == TOPIC:
+        context.require(operation, ResourceType.TOPIC, name)
+    elif resource_type == GROUP:
+        context.require(operation, ResourceType.GROUP, name)
+    else:
+        context.require_cluster(operation)
 
 
 def definitions_of(resource_type: int) -> Mapping[str, Definition]:

@@ -13,10 +13,11 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
@@ -33,6 +34,8 @@ _VERSION = 0
 def handle(
     request: AddOffsetsToTxnRequest, context: Context
 ) -> Reply[None] | Coroutine[Any, Any, AddOffsetsToTxnResponse]:
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     services = context.services
     try:
         index = services.groups.shards.index_of(request.group_id)
@@ -52,7 +55,14 @@ def handle(
 
 
 API: Final = ApiEntry(
-    AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, versions=(0, 4), handle=handle
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    versions=(0, 4),
+    handle=handle,
+    access=(
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Right(Operation.READ, ResourceType.GROUP),
+    ),
 )
 
 

@@ -2,9 +2,9 @@
 
 Clients add partitions to one transaction, up to version 3. Brokers add partitions to any number of
 transactions, or verify that partitions are part of them (`verify_only`). If one partition does not
-exist, or a client names a partition of an internal topic, no partition is added, and the others get
-OPERATION_NOT_ATTEMPTED. A fenced producer gets INVALID_PRODUCER_EPOCH up to version 1, and
-PRODUCER_FENCED from version 2.
+exist, or a client may not write to its topic, or names a partition of an internal topic, no
+partition is added, and the others get OPERATION_NOT_ATTEMPTED. A fenced producer gets
+INVALID_PRODUCER_EPOCH up to version 1, and PRODUCER_FENCED from version 2.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
 from millstream.broker.topic import is_internal
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
@@ -37,6 +38,8 @@ _FENCED_SINCE = 2
 
 
 def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
+    if context.version >= BATCHED_SINCE:
+        context.require_cluster(Operation.CLUSTER_ACTION)
     response = AddPartitionsToTxnResponse()
     combined = CombinedReply(ReplyKind.ADD_PARTITIONS_TO_TXN, context, response)
     if context.version < BATCHED_SINCE:
@@ -47,6 +50,11 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
             topics=request.v3_and_below_topics,
         )
         rows = response.results_by_topic_v3_and_below
+        if not context.allows(
+            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, only.transactional_id
+        ):
+            reject_transaction(only, rows, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return combined.finish()
         add_to_transaction(only, context.version, rows, combined)
     for transaction in request.transactions:
         row = AddPartitionsToTxnResponse.Transaction(transactional_id=transaction.transactional_id)
@@ -56,7 +64,15 @@ def handle(request: AddPartitionsToTxnRequest, context: Context) -> Reply[Any]:
 
 
 API: Final = ApiEntry(
-    AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, versions=(0, 5), handle=handle
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "up to version 3"),
+        Right(Operation.WRITE, ResourceType.TOPIC, "up to version 3"),
+        Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "from version 4, which brokers send"),
+    ),
 )
 
 
@@ -105,13 +121,27 @@ def add_to_transaction(
         end_wait.add(transactional_id, reply, add)
 
 
+def reject_transaction(
+    transaction: _Transaction, rows: list[TxnTopicResult], code: ErrorCode
+) -> None:
+    """Fill the rows of one transaction with the same error for every partition."""
+    codes = {
+        TopicPartition(topic.name, number): code
+        for topic in transaction.topics
+        for number in topic.partitions
+    }
+    _fill(rows, transaction.topics, codes)
+
+
 def _rejected(partitions: Sequence[TopicPartition], version: int, context: Context) -> _Codes:
     image = context.services.catalog.image
     is_client = version < BATCHED_SINCE
     codes: _Codes = {}
     for each in partitions:
         topic = image.topic(each.topic)
-        if is_client and is_internal(each.topic):
+        if (is_client and is_internal(each.topic)) or (
+            is_client and not context.allows(Operation.WRITE, ResourceType.TOPIC, each.topic)
+        ):
             codes[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         elif topic is None or not 0 <= each.partition < len(topic.partitions):
             codes[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config import resource
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import error_rows, failure_message
 from millstream.metadata.config_change import replace_all
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 
@@ -24,6 +26,9 @@ async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigs
         row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         rows.append(row)
         try:
+            resource.check_access(
+                wanted.resource_type, wanted.resource_name, Operation.ALTER_CONFIGS, context
+            )
             await resource.alter(
                 wanted.resource_type,
                 wanted.resource_name,
@@ -45,7 +50,7 @@ def _error_response(
             request.resources,
             ["resource_type", "resource_name"],
             error_code=code,
-            error_message=FAILURE_MESSAGE,
+            error_message=failure_message(code),
         )
     )
 
@@ -55,7 +60,13 @@ API: Final = ApiEntry(
     AlterConfigsResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
+    access=(
+        Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "for a topic"),
+        Right(Operation.ALTER_CONFIGS, ResourceType.GROUP, "for a group"),
+        Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "for other resources"),
+    ),
 )
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.controller import reassignment
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.partition_change import alter_partition
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -28,6 +30,7 @@ _Row = AlterPartitionReassignmentsResponse.Topic.Partition
 async def handle(
     request: AlterPartitionReassignmentsRequest, context: Context
 ) -> AlterPartitionReassignmentsResponse:
+    context.require_cluster(Operation.ALTER)
     may_resize = request.allow_replication_factor_change
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=may_resize)
     for topic in request.topics:
@@ -45,6 +48,8 @@ API: Final = ApiEntry(
     AlterPartitionReassignmentsResponse,
     versions=(0, 1),
     handle=handle,
+    audit=change.partitions_reassigned,
+    access=(Right(Operation.ALTER, ResourceType.CLUSTER),),
 )
 
 

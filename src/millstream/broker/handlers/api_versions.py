@@ -16,7 +16,7 @@ from typing import Final
 
 from millstream.broker import feature
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.model.error import ErrorCode
 from millstream.model.feature import FEATURES
 from millstream.wire.api import PRIVATE_FROM
@@ -51,7 +51,13 @@ def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsR
     return response
 
 
-API: Final = ApiEntry(ApiVersionsRequest, ApiVersionsResponse, versions=(0, 4), handle=handle)
+API: Final = ApiEntry(
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    versions=(0, 4),
+    handle=handle,
+    access=OPEN,
+)
 
 
 def _add_features(response: ApiVersionsResponse, context: Context) -> None:

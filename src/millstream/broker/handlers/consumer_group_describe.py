@@ -1,8 +1,8 @@
 """ConsumerGroupDescribe: versions 0 and 1. State, members and assignments of consumer groups.
 
 GROUP_ID_NOT_FOUND if the group does not exist or is not a consumer group, and UNSUPPORTED_VERSION
-while the feature `group.version` is at level 0. There is no authorization, so authorized operations
-are never set.
+while the feature `group.version` is at level 0. TOPIC_AUTHORIZATION_FAILED if the assignments of a
+group have a topic that the client may not describe.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import Final
 
 from millstream.broker import feature
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.groups.consumer.consumer_description import describe_consumer_group
 from millstream.groups.consumer.consumer_group import ConsumerGroup
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -26,18 +27,32 @@ _Group = ConsumerGroupDescribeResponse.Group
 def handle(
     request: ConsumerGroupDescribeRequest, context: Context
 ) -> ConsumerGroupDescribeResponse:
-    return ConsumerGroupDescribeResponse(
-        groups=[_describe(group_id, context) for group_id in request.group_ids]
-    )
+    rows = [_describe(group_id, context) for group_id in request.group_ids]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = context.authorized_operations(
+                    ResourceType.GROUP, row.group_id
+                )
+    return ConsumerGroupDescribeResponse(groups=rows)
 
 
 API: Final = ApiEntry(
-    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, versions=(0, 1), handle=handle
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    versions=(0, 1),
+    handle=handle,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.GROUP),
+        Right(Operation.DESCRIBE, ResourceType.TOPIC, "for each assigned topic"),
+    ),
 )
 
 
 def _describe(group_id: str, context: Context) -> _Group:
     groups = context.services.groups
+    if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return _Group(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         if not feature.is_consumer_protocol_on(context.services):
             raise BrokerError(ErrorCode.UNSUPPORTED_VERSION, "group.version is at level 0")
@@ -51,4 +66,22 @@ def _describe(group_id: str, context: Context) -> _Group:
             )
     except BrokerError as error:
         return _Group(group_id=group_id, error_code=error.code, error_message=error.message)
-    return describe_consumer_group(group, groups.shards.topics)
+    row = describe_consumer_group(group, groups.shards.topics)
+    if not all(
+        context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic) for topic in _topics(row)
+    ):
+        return _Group(
+            group_id=group_id,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message="the group has topics that the client may not describe",
+        )
+    return row
+
+
+def _topics(row: _Group) -> set[str]:
+    return {
+        topic.topic_name
+        for member in row.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }

@@ -4,7 +4,9 @@ A partition count or replication factor of -1 means the broker's default; the cl
 replicas instead. A default factor that depends on the number of brokers waits until that number is
 stable. One request may create up to PARTITIONS_MAX partitions. The response is sent when the topics
 are durable and this broker serves them, so `timeout_ms` is not used. From version 5 the response
-holds the configs in force.
+holds the configs in force, if the client may describe them. From version 6 topics above the
+client's quota on mutations are rejected (KIP-599); in earlier versions they are created, and the
+client is throttled.
 """
 
 from __future__ import annotations
@@ -13,13 +15,16 @@ import asyncio
 from collections import Counter
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config.resource import describe_topic
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE, error_rows, failure_message
+from millstream.broker.quota.client_throttle import MutationQuota
 from millstream.broker.topic import DEFAULT
 from millstream.metadata.cluster_record import Configs, TopicRecord
 from millstream.metadata.topic_change import NewTopic
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
@@ -29,12 +34,14 @@ PARTITIONS_MAX = 10_000
 
 _Row = CreateTopicsResponse.Topic
 _CONFIGS_SINCE = 5
+_STRICT_QUOTA_SINCE = 6
 #: Topics handled before the loop serves other clients.
 _TOPICS_AT_ONCE = 200
 
 
 async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
-    rows, planned = await _plan_all(request, context)
+    quota = MutationQuota(context, strict_since=_STRICT_QUOTA_SINCE)
+    rows, planned = await _plan_all(request, context, quota)
     results = await context.services.topics.create(
         [new for _, new in planned], validate_only=request.validate_only
     )
@@ -44,6 +51,10 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
             _reject(row, result)
             continue
         row.topic_id = bytes(16) if request.validate_only else result.topic_id
+        if not context.shows(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, row.name):
+            row.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            row.configs = []
+            continue
         row.num_partitions = len(result.partitions)
         row.replication_factor = len(result.partitions[0].replicas)
         if context.version >= _CONFIGS_SINCE:
@@ -52,7 +63,7 @@ async def handle(request: CreateTopicsRequest, context: Context) -> CreateTopics
             if key not in described:
                 described[key] = _describe_configs(result, context)
             row.configs = described[key]
-    return CreateTopicsResponse(topics=rows)
+    return CreateTopicsResponse(topics=rows, throttle_time_ms=quota.throttle_ms)
 
 
 def _error_response(
@@ -60,7 +71,7 @@ def _error_response(
 ) -> CreateTopicsResponse:
     return CreateTopicsResponse(
         topics=error_rows(
-            _Row, request.topics, ["name"], error_code=code, error_message=FAILURE_MESSAGE
+            _Row, request.topics, ["name"], error_code=code, error_message=failure_message(code)
         )
     )
 
@@ -70,12 +81,18 @@ API: Final = ApiEntry(
     CreateTopicsResponse,
     versions=(2, 7),
     handle=handle,
+    audit=change.topics_created,
     error_response=_error_response,
+    access=(
+        Right(Operation.CREATE, ResourceType.CLUSTER, "to create any topic"),
+        Right(Operation.CREATE, ResourceType.TOPIC, "without Create on the cluster"),
+        Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "to see the configs"),
+    ),
 )
 
 
 async def _plan_all(
-    request: CreateTopicsRequest, context: Context
+    request: CreateTopicsRequest, context: Context, quota: MutationQuota
 ) -> tuple[list[_Row], list[tuple[_Row, NewTopic]]]:
     """Return a row for each topic, and the topics to create with their rows. Rows of rejected
     topics have their error."""
@@ -83,6 +100,7 @@ async def _plan_all(
     rows: list[_Row] = []
     planned: list[tuple[_Row, NewTopic]] = []
     remaining = PARTITIONS_MAX
+    creates_all = context.holds_cluster(Operation.CREATE)
     for topic in {topic.name: topic for topic in request.topics}.values():
         if len(rows) % _TOPICS_AT_ONCE == _TOPICS_AT_ONCE - 1:
             await asyncio.sleep(0)
@@ -93,6 +111,10 @@ async def _plan_all(
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
                 )
+            if not creates_all and not context.allows(
+                Operation.CREATE, ResourceType.TOPIC, topic.name
+            ):
+                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIAL_MESSAGE)
             new = await _plan(topic, context)
             remaining -= len(new.assignment)
             if remaining < 0:
@@ -100,6 +122,7 @@ async def _plan_all(
                     ErrorCode.POLICY_VIOLATION,
                     f"one request may create up to {PARTITIONS_MAX} partitions",
                 )
+            quota.take(len(new.assignment))
             planned.append((row, new))
         except BrokerError as error:
             _reject(row, error)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.error_response import error_rows
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
@@ -25,9 +27,13 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
     waiting: list[tuple[_Row, Partition, int]] = []
     for topic in request.topics:
         rows = []
+        is_allowed = context.allows(Operation.DELETE, ResourceType.TOPIC, topic.name)
         for wanted in topic.partitions:
             row = _Row(partition_index=wanted.partition_index, low_watermark=-1)
             rows.append(row)
+            if not is_allowed:
+                row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
             try:
                 partition = context.services.replicas.find(topic.name, wanted.partition_index)
                 partition.check_leader()
@@ -35,7 +41,8 @@ async def handle(request: DeleteRecordsRequest, context: Context) -> DeleteRecor
             except BrokerError as error:
                 row.error_code = error.code
         response.topics.append(DeleteRecordsResponse.Topic(name=topic.name, partitions=rows))
-    await context.services.checkpoint()
+    if waiting:
+        await context.services.checkpoint()
     try:
         async with asyncio.timeout(max(request.timeout_ms, 0) / 1000):
             for _, partition, offset in waiting:
@@ -64,7 +71,9 @@ API: Final = ApiEntry(
     DeleteRecordsResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.records_deleted,
     error_response=_error_response,
+    access=(Right(Operation.DELETE, ResourceType.TOPIC),),
 )
 
 

@@ -13,9 +13,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.error_response import error_rows
 from millstream.broker.lag.partition_backlog import Backlog, KnownRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_backlog import (
     HEADROOM_UNKNOWN,
@@ -34,6 +35,7 @@ _Topic = DescribeBacklogResponse.Topic
 def handle(
     request: DescribeBacklogRequest, context: Context
 ) -> Coroutine[Any, Any, DescribeBacklogResponse]:
+    context.require_cluster(Operation.CLUSTER_ACTION)
     count = sum(len(topic.positions) for topic in request.topics)
     if count > POSITIONS_MAX:
         raise CloseConnectionError(f"DescribeBacklog for {count} positions")
@@ -61,6 +63,7 @@ API: Final = ApiEntry(
     versions=(0, 0),
     handle=handle,
     error_response=_error_response,
+    access=(Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER),),
 )
 
 

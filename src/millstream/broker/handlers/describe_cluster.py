@@ -1,7 +1,8 @@
 """DescribeCluster: versions 0 to 2.
 
 Lists the brokers with their addresses for the client's listener. There are no controller endpoints
-(type 2): the controller is one of the brokers. Authorized operations are never set.
+(type 2): the controller is one of the brokers. A client may ask for its authorized operations on
+the cluster; it gets 0 if it may not describe the cluster.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_cluster import (
     DescribeClusterRequest,
@@ -36,6 +38,8 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
     response = DescribeClusterResponse(
         cluster_id=services.catalog.cluster_id, controller_id=services.controller_id
     )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = context.cluster_operations()
     for broker in services.catalog.image.brokers.values():
         endpoint = broker.endpoint(context.listener)
         if endpoint is not None:
@@ -51,5 +55,9 @@ def handle(request: DescribeClusterRequest, context: Context) -> DescribeCluster
 
 
 API: Final = ApiEntry(
-    DescribeClusterRequest, DescribeClusterResponse, versions=(0, 2), handle=handle
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    versions=(0, 2),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.CLUSTER, "to see the authorized operations"),),
 )

@@ -15,9 +15,10 @@ from millstream.broker.config import client_metrics_resource, logger_resource, r
 from millstream.broker.config.broker_config import SettingValue
 from millstream.broker.config.resource import Description
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.metadata.cluster_record import Configs
 from millstream.metadata.topic_change import find_topic
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.definition import ConfigScope, ConfigSource, Definition
 from millstream.model.error import BrokerError
 from millstream.model.topic import validate_topic_name
@@ -44,6 +45,9 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
         response.results.append(result)
         is_broker = wanted.resource_type == resource.BROKER
         try:
+            resource.check_access(
+                wanted.resource_type, wanted.resource_name, Operation.DESCRIBE_CONFIGS, context
+            )
             if (describe := _PLAIN.get(wanted.resource_type)) is not None:
                 result.configs = list(describe(wanted, request, context))
             else:
@@ -59,7 +63,15 @@ def handle(request: DescribeConfigsRequest, context: Context) -> DescribeConfigs
 
 
 API: Final = ApiEntry(
-    DescribeConfigsRequest, DescribeConfigsResponse, versions=(1, 4), handle=handle
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    versions=(1, 4),
+    handle=handle,
+    access=(
+        Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, "for a topic"),
+        Right(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP, "for a group"),
+        Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, "for other resources"),
+    ),
 )
 
 

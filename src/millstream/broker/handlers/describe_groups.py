@@ -1,7 +1,7 @@
 """DescribeGroups: versions 0 to 6. State and members of classic groups.
 
 A group that does not exist or is not a classic group is described as dead, from version 6 with
-GROUP_ID_NOT_FOUND. There is no authorization, so authorized operations are never set.
+GROUP_ID_NOT_FOUND. From version 3 a client may ask for its authorized operations.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.groups.classic.classic_description import describe_classic_group
 from millstream.groups.classic.classic_group import ClassicGroup
 from millstream.groups.classic.classic_state import ClassicState
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.describe_groups import (
     DescribeGroupsRequest,
@@ -24,15 +25,28 @@ _NOT_FOUND_SINCE = 6
 
 
 def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=[_describe(group_id, context) for group_id in request.groups]
-    )
+    rows = [_describe(group_id, context) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for row in rows:
+            if not row.error_code:
+                row.authorized_operations = context.authorized_operations(
+                    ResourceType.GROUP, row.group_id
+                )
+    return DescribeGroupsResponse(groups=rows)
 
 
-API: Final = ApiEntry(DescribeGroupsRequest, DescribeGroupsResponse, versions=(0, 6), handle=handle)
+API: Final = ApiEntry(
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    versions=(0, 6),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.GROUP),),
+)
 
 
 def _describe(group_id: str, context: Context) -> _Group:
+    if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+        return _Group(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
     try:
         group = context.services.groups.find(group_id)
     except BrokerError as error:

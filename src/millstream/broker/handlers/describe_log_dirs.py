@@ -6,7 +6,9 @@ from collections import defaultdict
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import CLUSTER_NAME, Operation, ResourceType
+from millstream.model.error import ErrorCode
 from millstream.replication.partition import Partition
 from millstream.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -17,6 +19,9 @@ _Topic = DescribeLogDirsResponse.Result.Topic
 
 
 def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirsResponse:
+    if not context.allows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        # Up to version 2 the response has no error code, and is empty.
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     replicas = context.services.replicas
     if request.topics is None:
         chosen = list(replicas)
@@ -48,7 +53,11 @@ def handle(request: DescribeLogDirsRequest, context: Context) -> DescribeLogDirs
 
 
 API: Final = ApiEntry(
-    DescribeLogDirsRequest, DescribeLogDirsResponse, versions=(1, 5), handle=handle
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    versions=(1, 5),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.CLUSTER),),
 )
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.model.error import BrokerError
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE
+from millstream.model.acl import Operation, ResourceType
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -24,9 +26,7 @@ def handle(request: DescribeProducersRequest, context: Context) -> DescribeProdu
         topics=[
             DescribeProducersResponse.Topic(
                 name=topic.name,
-                partitions=[
-                    _describe(topic.name, number, context) for number in topic.partition_indexes
-                ],
+                partitions=_describe_all(topic, context),
             )
             for topic in request.topics
         ]
@@ -34,8 +34,25 @@ def handle(request: DescribeProducersRequest, context: Context) -> DescribeProdu
 
 
 API: Final = ApiEntry(
-    DescribeProducersRequest, DescribeProducersResponse, versions=(0, 0), handle=handle
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    versions=(0, 0),
+    handle=handle,
+    access=(Right(Operation.READ, ResourceType.TOPIC),),
 )
+
+
+def _describe_all(topic: DescribeProducersRequest.Topic, context: Context) -> list[_Row]:
+    if context.allows(Operation.READ, ResourceType.TOPIC, topic.name):
+        return [_describe(topic.name, number, context) for number in topic.partition_indexes]
+    return [
+        _Row(
+            partition_index=number,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            error_message=DENIAL_MESSAGE,
+        )
+        for number in topic.partition_indexes
+    ]
 
 
 def _describe(topic: str, number: int, context: Context) -> _Row:

@@ -21,8 +21,9 @@ from importlib.metadata import version
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.metadata.cluster_record import BrokerRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import INT32_MAX
 from millstream.replication.peer import Peer, PeerError
@@ -45,6 +46,7 @@ _UNKNOWN: Final = -1
 
 
 async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQuorumResponse:
+    context.require_cluster(Operation.DESCRIBE)
     wanted = [
         (topic.topic_name, row.partition_index)
         for topic in request.topics
@@ -60,7 +62,13 @@ async def handle(request: DescribeQuorumRequest, context: Context) -> DescribeQu
     return _describe(image.controller, image.controller_epoch, brokers, seen, context)
 
 
-API: Final = ApiEntry(DescribeQuorumRequest, DescribeQuorumResponse, versions=(0, 2), handle=handle)
+API: Final = ApiEntry(
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    versions=(0, 2),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.CLUSTER),),
+)
 
 
 def _describe(

@@ -2,18 +2,21 @@
 
 Describes topics in the order of their names, with at most `response_partition_limit` partitions
 (and never more than PARTITIONS_MAX) in a response, and a cursor to continue from. A request without
-topics means all topics.
+topics means all topics that the client may describe. Every topic has the client's authorized
+operations.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.topic import is_internal
 from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import TopicRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.describe_topic_partitions import (
@@ -22,6 +25,7 @@ from millstream.wire.messages.describe_topic_partitions import (
 )
 
 PARTITIONS_MAX = 2000
+_DESCRIBE: Final = (Operation.DESCRIBE, ResourceType.TOPIC)
 _Topic = DescribeTopicPartitionsResponse.Topic
 
 
@@ -29,7 +33,8 @@ def handle(
     request: DescribeTopicPartitionsRequest, context: Context
 ) -> DescribeTopicPartitionsResponse:
     topics = context.services.catalog.image.topics
-    names = sorted({topic.name for topic in request.topics} or topics)
+    wanted = {topic.name for topic in request.topics}
+    names = sorted(wanted or filter(partial(context.shows, *_DESCRIBE), topics))
     first = 0
     if request.cursor is not None:
         names = [name for name in names if name >= request.cursor.topic_name]
@@ -41,6 +46,11 @@ def handle(
         if remaining == 0:
             response.next_cursor = _cursor(name, 0)
             break
+        if wanted and not context.allows(*_DESCRIBE, name):
+            response.topics.append(
+                _Topic(name=name, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            )
+            continue
         topic = topics.get(name)
         if topic is None:
             response.topics.append(
@@ -58,7 +68,11 @@ def handle(
 
 
 API: Final = ApiEntry(
-    DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, versions=(0, 0), handle=handle
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    versions=(0, 0),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
 )
 
 
@@ -70,6 +84,7 @@ def _describe(topic: TopicRecord, first: int, end: int, context: Context) -> _To
     image = context.services.catalog.image
     alive, directories = image.brokers, image.directories
     row = _Topic(name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name))
+    row.topic_authorized_operations = context.authorized_operations(ResourceType.TOPIC, topic.name)
     for number in range(first, end):
         state = topic.partitions[number]
         # A replica without its recorded disk lacks committed records and can't be elected.

@@ -1,7 +1,8 @@
 """DescribeTransactions: version 0. Describes transactional ids that this broker coordinates.
 
 A transaction that is ending shows only the partitions without a marker. A prepared transaction that
-its producer kept open shows the producer that may end it.
+its producer kept open shows the producer that may end it. Topics that the client may not describe
+are left out.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.model.error import BrokerError
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import Operation, ResourceType
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -26,12 +28,22 @@ def handle(request: DescribeTransactionsRequest, context: Context) -> DescribeTr
 
 
 API: Final = ApiEntry(
-    DescribeTransactionsRequest, DescribeTransactionsResponse, versions=(0, 0), handle=handle
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    versions=(0, 0),
+    handle=handle,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        Right(Operation.DESCRIBE, ResourceType.TOPIC, "to see a topic of the transaction"),
+    ),
 )
 
 
 def _describe(transactional_id: str, context: Context) -> _Row:
     row = _Row(transactional_id=transactional_id)
+    if not context.allows(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id):
+        row.error_code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return row
     try:
         found = context.services.transactions.describe(transactional_id)
     except BrokerError as error:
@@ -43,6 +55,8 @@ def _describe(transactional_id: str, context: Context) -> _Row:
     row.producer_id, row.producer_epoch = found.current
     topics: dict[str, _Row.Topic] = {}
     for topic, number in sorted(found.partitions):
+        if not context.shows(Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            continue
         if topic not in topics:
             topics[topic] = _Row.Topic(topic=topic)
         topics[topic].partitions.append(number)

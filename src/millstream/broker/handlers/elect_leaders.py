@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import failure_message
 from millstream.controller import election
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import alter_partition
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
@@ -35,6 +37,7 @@ class ElectionType(IntEnum):
 
 
 async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeadersResponse:
+    context.require_cluster(Operation.ALTER)
     response = ElectLeadersResponse()
     try:
         kind = ElectionType(request.election_type)
@@ -58,13 +61,13 @@ def _error_response(
 ) -> ElectLeadersResponse | None:
     if context.version >= _ERROR_SINCE:
         return ElectLeadersResponse(error_code=code)
-    if request.topic_partitions is None:
+    if request.topic_partitions is None and code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         # A request for all partitions: the response would have to name them.
         return None
     response = ElectLeadersResponse()
-    for topic in request.topic_partitions:
+    for topic in request.topic_partitions or ():
         rows = [
-            _Row(partition_id=number, error_code=code, error_message=FAILURE_MESSAGE)
+            _Row(partition_id=number, error_code=code, error_message=failure_message(code))
             for number in topic.partitions
         ]
         response.replica_election_results.append(_Topic(topic=topic.topic, partition_result=rows))
@@ -76,7 +79,9 @@ API: Final = ApiEntry(
     ElectLeadersResponse,
     versions=(0, 2),
     handle=handle,
+    audit=change.leaders_elected,
     error_response=_error_response,
+    access=(Right(Operation.ALTER, ResourceType.CLUSTER),),
 )
 
 

@@ -12,9 +12,10 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import await_result, start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.transactions.state import BUMPING_VERSION, EndRequest
@@ -27,6 +28,7 @@ _BUMPING_SINCE = 5
 def handle(
     request: EndTxnRequest, context: Context
 ) -> EndTxnResponse | Reply[ProducerIdAndEpoch] | Coroutine[Any, Any, EndTxnResponse]:
+    context.require(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
     transactions = context.services.transactions
     is_bumping = context.version >= _BUMPING_SINCE
     end = EndRequest(
@@ -50,7 +52,13 @@ def handle(
     )
 
 
-API: Final = ApiEntry(EndTxnRequest, EndTxnResponse, versions=(0, 5), handle=handle)
+API: Final = ApiEntry(
+    EndTxnRequest,
+    EndTxnResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),),
+)
 
 
 async def _end_with_new_id(

@@ -12,7 +12,10 @@ uncommitted records, the last stable offset of a log that was not loaded since t
 as the high watermark.
 
 If `replica.selector.class` is set, a consumer that names its rack is sent to a replica there
-(KIP-392), and followers serve consumers. `replica_fetch` serves fetches of followers.
+(KIP-392), and followers serve consumers. `replica_fetch` serves fetches of followers, which need
+ClusterAction instead of Read.
+
+The response to a client above a quota is empty (KIP-219).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -32,9 +35,10 @@ from millstream.broker.fetch_session import (
 )
 from millstream.broker.handlers import replica_fetch
 from millstream.log.reading.slice import LogSlice
+from millstream.model.acl import CLUSTER_NAME, Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.model.sentinel import NO_EPOCH, NO_OFFSET
+from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_OFFSET
 from millstream.records.batch import count_records
 from millstream.replication.follower.truncation import EpochEnd
 from millstream.replication.leader.divergence import epoch_divergence
@@ -56,6 +60,10 @@ _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[FetchResponse]:
+    if is_from_follower(request) and not context.allows(
+        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return replica_fetch.deny(request)
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
         return replica_fetch.handle(request, context)
     try:
@@ -70,7 +78,15 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
 
 
 API: Final = ApiEntry(
-    FetchRequest, FetchResponse, versions=(4, 18), handle=handle, sends_files=True
+    FetchRequest,
+    FetchResponse,
+    versions=(4, 18),
+    handle=handle,
+    sends_files=True,
+    access=(
+        Right(Operation.READ, ResourceType.TOPIC, "by consumers"),
+        Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "by followers"),
+    ),
 )
 
 
@@ -99,6 +115,27 @@ def _resolve(
     return session, list(session.partitions.values()), True
 
 
+def is_from_follower(request: FetchRequest) -> bool:
+    """Return whether a broker sends the request, in any version."""
+    state = request.replica_state
+    return request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+
+
+def _denied_topics(
+    request: FetchRequest, wanted: Iterable[FetchPartition], context: Context
+) -> frozenset[str]:
+    """Return the topics that the client may not read."""
+    services = context.services
+    if services.authorizer is None or is_from_follower(request):
+        return frozenset()
+    names = {entry.topic or services.replicas.topic_name(entry.topic_id) for entry in wanted}
+    return frozenset(
+        name
+        for name in names
+        if name is not None and not context.allows(Operation.READ, ResourceType.TOPIC, name)
+    )
+
+
 def _wanted(request: FetchRequest) -> Iterable[FetchPartition]:
     for topic in request.topics:
         for data in topic.partitions:
@@ -116,6 +153,7 @@ class _Fetch:
     __slots__ = (
         "_collected",
         "_context",
+        "_denied",
         "_is_incremental",
         "_max_bytes",
         "_min_bytes",
@@ -146,11 +184,15 @@ class _Fetch:
         self._min_bytes = request.min_bytes
         config = context.services.config.fetch
         self._max_bytes = min(request.max_bytes, config.fetch_max_bytes)
+        quotas = context.services.quotas
+        if quotas is not None:
+            self._max_bytes = min(self._max_bytes, quotas.fetch_bytes_max(context) or INT32_MAX)
         self._reads_followers = context.version >= _RACK_SINCE and bool(
             config.replica_selector_class
         )
         #: The rack of the consumer; empty if the consumer may not read from followers.
         self._rack = request.rack_id if self._reads_followers else ""
+        self._denied = _denied_topics(request, wanted, context)
         self._collected: list[tuple[FetchPartition, _Row]] = []
         self._watched: list[Partition] = []
         #: Set while the request waits.
@@ -178,6 +220,8 @@ class _Fetch:
         row = _Row(partition_index=entry.partition, records=b"")
         partition = self._partition(entry)
         try:
+            if self._denied and self._topic(entry) in self._denied:
+                raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             if partition is None:
                 raise BrokerError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -231,9 +275,13 @@ class _Fetch:
         return True
 
     def _partition(self, entry: FetchPartition) -> Partition | None:
-        replicas = self._context.services.replicas
-        topic = entry.topic or replicas.topic_name(entry.topic_id)
-        return replicas.get(topic, entry.partition) if topic is not None else None
+        topic = self._topic(entry)
+        if topic is None:
+            return None
+        return self._context.services.replicas.get(topic, entry.partition)
+
+    def _topic(self, entry: FetchPartition) -> str | None:
+        return entry.topic or self._context.services.replicas.topic_name(entry.topic_id)
 
     def _describe_failure(self, row: _Row, error: BrokerError, partition: Partition | None) -> None:
         row.error_code = error.code
@@ -298,6 +346,12 @@ class _Fetch:
 
     def response(self) -> FetchResponse:
         """Return the collected rows by topic; in an incremental session only rows that changed."""
+        quotas = self._context.services.quotas
+        if quotas is not None:
+            size = sum(len(row.records) for _, row in self._collected if row.records is not None)
+            throttle_ms = quotas.charge_fetch(self._context, size)
+            if throttle_ms:
+                return self._throttled(throttle_ms)
         response = FetchResponse()
         session = self._session
         if session is not None:
@@ -318,6 +372,17 @@ class _Fetch:
             topic.partitions.append(row)
         if session is not None and len(session.partitions) > 1:
             session.mark_served(served)
+        return response
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        """Return an empty response. As in Kafka, it has no session if the client did not name one:
+        the client begins again."""
+        response = FetchResponse(throttle_time_ms=throttle_ms)
+        if self._session is not None:
+            if self._is_incremental:
+                response.session_id = self._session.session_id
+            else:
+                self._context.services.fetch_sessions.close(self._session.session_id)
         return response
 
     def _load(self, entry: FetchPartition, row: _Row) -> None:

@@ -4,18 +4,20 @@ The coordinator of a group is the leader of the group's partition of the offsets
 coordinator of a transactional id is the leader of its partition of the transactions topic. Either
 topic is created when a client first asks; the response then waits for it. There is no coordinator
 of share groups: COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 a request may have
-any number of keys.
+any number of keys. A key that the client may not describe gets an error, and creates no topic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Container, Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE
 from millstream.coordination.key_partition import partition_of
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
+from millstream.model.acl import DENIAL_CODES, Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC
@@ -28,16 +30,25 @@ _Row = FindCoordinatorResponse.Coordinator
 _BATCHED_SINCE = 4
 #: By key type, the topic whose partitions the keys are mapped to.
 _TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
+_RESOURCE_TYPES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _SHARE_GROUP = 2
 
 
 def handle(
     request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+    if request.key_type == _SHARE_GROUP:
+        context.require_cluster(Operation.CLUSTER_ACTION)
     topic = _TOPICS.get(request.key_type)
-    if topic is not None and context.services.catalog.image.topic(topic) is None:
-        return _create_then_find(request, topic, context)
-    return _find_all(request, context)
+    keys = request.coordinator_keys if context.version >= _BATCHED_SINCE else [request.key]
+    denied = frozenset(key for key in keys if not _is_allowed(request.key_type, key, context))
+    if (
+        topic is not None
+        and len(denied) < len(set(keys))
+        and context.services.catalog.image.topic(topic) is None
+    ):
+        return _create_then_find(request, topic, denied, context)
+    return _find_all(request, denied, context)
 
 
 def _error_response(
@@ -59,23 +70,39 @@ API: Final = ApiEntry(
     versions=(0, 6),
     handle=handle,
     error_response=_error_response,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.GROUP, "for a group"),
+        Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "for a transactional id"),
+        Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "for a share group"),
+    ),
 )
 
 
 async def _create_then_find(
-    request: FindCoordinatorRequest, topic: str, context: Context
+    request: FindCoordinatorRequest, topic: str, denied: Container[str], context: Context
 ) -> FindCoordinatorResponse:
     failures = await context.services.topics.create_missing([topic])
-    return _find_all(request, context, failures.get(topic))
+    return _find_all(request, denied, context, failures.get(topic))
 
 
 def _find_all(
-    request: FindCoordinatorRequest, context: Context, failure: BrokerError | None = None
+    request: FindCoordinatorRequest,
+    denied: Container[str],
+    context: Context,
+    failure: BrokerError | None = None,
 ) -> FindCoordinatorResponse:
     if context.version >= _BATCHED_SINCE:
-        rows = [_find(request.key_type, key, context, failure) for key in request.coordinator_keys]
+        rows = [
+            _denied(request.key_type, key)
+            if key in denied
+            else _find(request.key_type, key, context, failure)
+            for key in request.coordinator_keys
+        ]
         return FindCoordinatorResponse(coordinators=rows)
-    row = _find(request.key_type, request.key, context, failure)
+    if request.key in denied:
+        row = _denied(request.key_type, request.key)
+    else:
+        row = _find(request.key_type, request.key, context, failure)
     return FindCoordinatorResponse(
         error_code=row.error_code,
         error_message=row.error_message,
@@ -83,6 +110,16 @@ def _find_all(
         host=row.host,
         port=row.port,
     )
+
+
+def _is_allowed(key_type: int, key: str, context: Context) -> bool:
+    resource_type = _RESOURCE_TYPES.get(key_type)
+    return resource_type is None or context.allows(Operation.DESCRIBE, resource_type, key)
+
+
+def _denied(key_type: int, key: str) -> _Row:
+    code = DENIAL_CODES[_RESOURCE_TYPES[key_type]]
+    return _Row(key=key, node_id=-1, port=-1, error_code=code, error_message=DENIAL_MESSAGE)
 
 
 def _find(key_type: int, key: str, context: Context, failure: BrokerError | None) -> _Row:

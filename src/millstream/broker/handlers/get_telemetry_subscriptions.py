@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.model.error import BrokerError
 from millstream.records.compression import CompressionType
 from millstream.wire.messages.get_telemetry_subscriptions import (
@@ -51,4 +51,5 @@ API: Final = ApiEntry(
     GetTelemetrySubscriptionsResponse,
     versions=(0, 0),
     handle=handle,
+    access=OPEN,
 )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.config import logger_resource, resource
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.broker.error_response import FAILURE_MESSAGE, error_rows
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import error_rows, failure_message
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -32,6 +34,9 @@ async def handle(
         row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         rows.append(row)
         try:
+            resource.check_access(
+                wanted.resource_type, wanted.resource_name, Operation.ALTER_CONFIGS, context
+            )
             if wanted.resource_type == logger_resource.BROKER_LOGGER:
                 logger_resource.alter(
                     wanted.resource_name,
@@ -61,7 +66,7 @@ def _error_response(
             request.resources,
             ["resource_type", "resource_name"],
             error_code=code,
-            error_message=FAILURE_MESSAGE,
+            error_message=failure_message(code),
         )
     )
 
@@ -71,7 +76,13 @@ API: Final = ApiEntry(
     IncrementalAlterConfigsResponse,
     versions=(0, 1),
     handle=handle,
+    audit=change.configs_altered,
     error_response=_error_response,
+    access=(
+        Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "for a topic"),
+        Right(Operation.ALTER_CONFIGS, ResourceType.GROUP, "for a group"),
+        Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "for other resources"),
+    ),
 )
 
 

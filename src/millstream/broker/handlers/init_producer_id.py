@@ -18,10 +18,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import await_result, start_reply
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.model.acl import CLUSTER_NAME, Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID
@@ -35,6 +37,9 @@ _FENCED_SINCE = 4
 def handle(
     request: InitProducerIdRequest, context: Context
 ) -> InitProducerIdResponse | Reply[InitResult] | Coroutine[Any, Any, InitProducerIdResponse]:
+    denial = _denial(request, context)
+    if denial is not None:
+        return _rejection(denial, context)
     if request.transactional_id is None:
         return _assign_id(context)
     try:
@@ -56,7 +61,39 @@ def handle(
     )
 
 
-API: Final = ApiEntry(InitProducerIdRequest, InitProducerIdResponse, versions=(0, 6), handle=handle)
+API: Final = ApiEntry(
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    versions=(0, 6),
+    handle=handle,
+    audit=change.producer_fenced,
+    access=(
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "with a transactional id"),
+        Right(Operation.TWO_PHASE_COMMIT, ResourceType.TRANSACTIONAL_ID, "for enable_2pc"),
+        Right(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, "without a transactional id"),
+        Right(Operation.WRITE, ResourceType.TOPIC, "on any topic instead of IdempotentWrite"),
+    ),
+)
+
+
+def _denial(request: InitProducerIdRequest, context: Context) -> ErrorCode | None:
+    """Return the error code if the client may not use the transactional id. A client without one
+    needs IdempotentWrite on the cluster, or Write on any topic (KIP-679)."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if context.holds_cluster(Operation.IDEMPOTENT_WRITE):
+            return None
+        if context.allows_any(Operation.WRITE, ResourceType.TOPIC):
+            return None
+        if context.allows(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return None
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    kind = ResourceType.TRANSACTIONAL_ID
+    if context.allows(Operation.WRITE, kind, transactional_id) and (
+        not request.enable_2pc or context.allows(Operation.TWO_PHASE_COMMIT, kind, transactional_id)
+    ):
+        return None
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 async def _assign_id(context: Context) -> InitProducerIdResponse:

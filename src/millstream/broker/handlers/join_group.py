@@ -11,8 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import caller_of, start_reply
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -20,7 +21,9 @@ from millstream.wire.messages.join_group import JoinGroupRequest, JoinGroupRespo
 _PROTOCOL_NAME_NULLABLE_SINCE = 7
 
 
-def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupResponse]:
+def handle(
+    request: JoinGroupRequest, context: Context
+) -> JoinGroupResponse | Reply[JoinGroupResponse]:
     version = context.version
 
     def respond(response: JoinGroupResponse) -> JoinGroupResponse:
@@ -31,6 +34,8 @@ def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupRespon
     def reject(code: ErrorCode) -> JoinGroupResponse:
         return respond(JoinGroupResponse(error_code=code, member_id=request.member_id))
 
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return reject(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     return start_reply(
         ReplyKind.JOIN_GROUP,
         context,
@@ -40,4 +45,10 @@ def handle(request: JoinGroupRequest, context: Context) -> Reply[JoinGroupRespon
     )
 
 
-API: Final = ApiEntry(JoinGroupRequest, JoinGroupResponse, versions=(0, 9), handle=handle)
+API: Final = ApiEntry(
+    JoinGroupRequest,
+    JoinGroupResponse,
+    versions=(0, 9),
+    handle=handle,
+    access=(Right(Operation.READ, ResourceType.GROUP),),
+)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -20,6 +21,7 @@ _BATCHED_SINCE = 3
 
 
 def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResponse]:
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     is_batched = context.version >= _BATCHED_SINCE
     only = [LeaveGroupRequest.Member(member_id=request.member_id)]
     members = request.members if is_batched else only
@@ -32,7 +34,13 @@ def handle(request: LeaveGroupRequest, context: Context) -> Reply[LeaveGroupResp
     )
 
 
-API: Final = ApiEntry(LeaveGroupRequest, LeaveGroupResponse, versions=(0, 5), handle=handle)
+API: Final = ApiEntry(
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(Right(Operation.READ, ResourceType.GROUP),),
+)
 
 
 def _reject(code: ErrorCode) -> LeaveGroupResponse:

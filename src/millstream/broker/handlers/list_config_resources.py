@@ -14,8 +14,9 @@ from millstream.broker.config import resource
 from millstream.broker.config.client_metrics_resource import CLIENT_METRICS
 from millstream.broker.config.logger_resource import BROKER_LOGGER
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.metadata.image import ClusterImage
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.list_config_resources import (
     ListConfigResourcesRequest,
@@ -27,6 +28,7 @@ _TYPES_SINCE: Final = 1
 
 
 def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigResourcesResponse:
+    context.require_cluster(Operation.DESCRIBE_CONFIGS)
     wanted: Iterable[int] = request.resource_types or _TYPES
     if context.version < _TYPES_SINCE:
         wanted = (CLIENT_METRICS,)
@@ -45,7 +47,11 @@ def handle(request: ListConfigResourcesRequest, context: Context) -> ListConfigR
 
 
 API: Final = ApiEntry(
-    ListConfigResourcesRequest, ListConfigResourcesResponse, versions=(0, 1), handle=handle
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    versions=(0, 1),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),),
 )
 
 

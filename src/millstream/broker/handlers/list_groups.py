@@ -1,7 +1,8 @@
 """ListGroups: versions 0 to 5.
 
 Lists the groups of this coordinator, from version 4 filtered by state, from version 5 also by type;
-both filters ignore case. COORDINATOR_LOAD_IN_PROGRESS while some groups are being loaded.
+both filters ignore case. Groups that the client may not describe are left out, unless it may
+describe the cluster. COORDINATOR_LOAD_IN_PROGRESS while some groups are being loaded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import CLUSTER_NAME, Operation, ResourceType
 from millstream.model.error import BrokerError
 from millstream.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
@@ -18,11 +20,16 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     kinds = {kind.lower() for kind in request.types_filter}
     response = ListGroupsResponse()
+    shows_all = context.shows(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
     try:
         for group in context.services.groups.shards.all_groups():
             if states and group.state_name.lower() not in states:
                 continue
             if kinds and group.kind.value not in kinds:
+                continue
+            if not shows_all and not context.shows(
+                Operation.DESCRIBE, ResourceType.GROUP, group.group_id
+            ):
                 continue
             response.groups.append(
                 ListGroupsResponse.Group(
@@ -37,4 +44,13 @@ def handle(request: ListGroupsRequest, context: Context) -> ListGroupsResponse:
     return response
 
 
-API: Final = ApiEntry(ListGroupsRequest, ListGroupsResponse, versions=(0, 5), handle=handle)
+API: Final = ApiEntry(
+    ListGroupsRequest,
+    ListGroupsResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.CLUSTER, "to see all groups"),
+        Right(Operation.DESCRIBE, ResourceType.GROUP, "to see a group"),
+    ),
+)

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_EPOCH, NO_REPLICA
 from millstream.replication.partition import Partition
@@ -43,16 +44,34 @@ def handle(request: ListOffsetsRequest, context: Context) -> ListOffsetsResponse
         topics=[
             ListOffsetsResponse.Topic(
                 name=topic.name,
-                partitions=[
-                    _find(topic.name, wanted, request, context) for wanted in topic.partitions
-                ],
+                partitions=_find_all(topic, request, context),
             )
             for topic in request.topics
         ]
     )
 
 
-API: Final = ApiEntry(ListOffsetsRequest, ListOffsetsResponse, versions=(1, 11), handle=handle)
+API: Final = ApiEntry(
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    versions=(1, 11),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
+)
+
+
+def _find_all(
+    topic: ListOffsetsRequest.Topic, request: ListOffsetsRequest, context: Context
+) -> list[_Row]:
+    if context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+        return [_find(topic.name, wanted, request, context) for wanted in topic.partitions]
+    return [
+        _Row(
+            partition_index=wanted.partition_index,
+            error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        )
+        for wanted in topic.partitions
+    ]
 
 
 def _find(

@@ -6,9 +6,10 @@ from collections.abc import Container
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.controller import reassignment
 from millstream.metadata.cluster_record import TopicRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -20,6 +21,7 @@ _Topic = ListPartitionReassignmentsResponse.Topic
 def handle(
     request: ListPartitionReassignmentsRequest, context: Context
 ) -> ListPartitionReassignmentsResponse:
+    context.require_cluster(Operation.DESCRIBE)
     image = context.services.catalog.image
     response = ListPartitionReassignmentsResponse()
     if request.topics is None:
@@ -41,6 +43,7 @@ API: Final = ApiEntry(
     ListPartitionReassignmentsResponse,
     versions=(0, 0),
     handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.CLUSTER),),
 )
 
 

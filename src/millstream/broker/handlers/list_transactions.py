@@ -1,7 +1,8 @@
 """ListTransactions: versions 0 to 2.
 
 Lists the transactional ids that this broker coordinates, filtered by state, producer id, duration
-(version 1) and a pattern that must match the whole id (version 2).
+(version 1) and a pattern that must match the whole id (version 2). Ids that the client may not
+describe are left out.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.groups.subscription.pattern import compile_pattern
 from millstream.groups.subscription.pattern_syntax import TEXT_ALPHABET, as_text
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError
 from millstream.model.sentinel import NO_TIMESTAMP
 from millstream.transactions.state import TransactionMetadata, TransactionState
@@ -47,13 +49,21 @@ def handle(request: ListTransactionsRequest, context: Context) -> ListTransactio
 
 
 API: Final = ApiEntry(
-    ListTransactionsRequest, ListTransactionsResponse, versions=(0, 2), handle=handle
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    versions=(0, 2),
+    handle=handle,
+    access=(Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "to see a transactional id"),),
 )
 
 
 def _is_wanted(
     transaction: TransactionMetadata, request: ListTransactionsRequest, context: Context
 ) -> bool:
+    if not context.shows(
+        Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transaction.transactional_id
+    ):
+        return False
     if request.producer_id_filters and transaction.producer_id not in request.producer_id_filters:
         return False
     if request.state_filters and transaction.state.label not in request.state_filters:

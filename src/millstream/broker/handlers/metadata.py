@@ -6,19 +6,21 @@ waits for it. Brokers have their addresses for the client's listener. A leader t
 its connection to this broker is not named: its partitions have no leader until the cluster elects
 one.
 
-There is no authorization, so authorized operations are never set.
+A list of all topics leaves out topics that the client may not describe. A client may ask for its
+authorized operations on topics, and in versions 8 to 10 on the cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Container, Coroutine, Iterable
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.topic import is_internal
 from millstream.metadata.cluster_record import TopicRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.model.topic import NO_TOPIC_ID
@@ -30,6 +32,7 @@ _Topic = MetadataResponse.Topic
 _TOPICS_AT_ONCE = 1000
 _TOPIC_IDS_SINCE = 12
 _ERROR_SINCE = 13
+_WITHOUT_OPERATIONS = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def handle(
@@ -39,15 +42,27 @@ def handle(
     wanted = request.topics
     if wanted is None or (context.version == 0 and not wanted):
         if len(topics) > _TOPICS_AT_ONCE:
-            return _describe_many(topics.values(), context)
-        return respond(context, [_describe(topic, context) for topic in topics.values()])
+            return _describe_many(request, topics.values(), context)
+        shown = [topic for topic in topics.values() if _is_shown(topic, context)]
+        return _respond(request, [_describe(topic, context) for topic in shown], context)
     # Each topic once: a small request must not cause a huge response.
     wanted = list({(each.name, each.topic_id): each for each in wanted}.values())
+    denied = {
+        each.name
+        for each in wanted
+        if each.name and not context.allows(Operation.DESCRIBE, ResourceType.TOPIC, each.name)
+    }
     if _may_create(request, context):
-        missing = [each.name for each in wanted if each.name and each.name not in topics]
+        missing = [
+            each.name
+            for each in wanted
+            if each.name and each.name not in topics and each.name not in denied
+        ]
+        denied.update(_not_creatable(missing, context))
+        missing = [name for name in missing if name not in denied]
         if missing:
-            return _create_then_describe(wanted, missing, context)
-    return respond(context, [_find(each, context) for each in wanted])
+            return _create_then_describe(request, wanted, missing, denied, context)
+    return _respond(request, [_find(each, denied, context) for each in wanted], context)
 
 
 def _error_response(
@@ -76,6 +91,12 @@ API: Final = ApiEntry(
     versions=(0, 13),
     handle=handle,
     error_response=_error_response,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.TOPIC),
+        Right(Operation.CREATE, ResourceType.CLUSTER, "to create missing topics"),
+        Right(Operation.CREATE, ResourceType.TOPIC, "without Create on the cluster"),
+        Right(Operation.DESCRIBE, ResourceType.CLUSTER, "to see the authorized operations"),
+    ),
 )
 
 
@@ -86,27 +107,61 @@ def _may_create(request: MetadataRequest, context: Context) -> bool:
     )
 
 
+def _not_creatable(names: list[str], context: Context) -> list[str]:
+    """Return the topics that the client may not create."""
+    if not names or context.holds_cluster(Operation.CREATE):
+        return []
+    return [
+        name for name in names if not context.allows(Operation.CREATE, ResourceType.TOPIC, name)
+    ]
+
+
 async def _create_then_describe(
-    wanted: list[MetadataRequest.Topic], missing: list[str], context: Context
+    request: MetadataRequest,
+    wanted: list[MetadataRequest.Topic],
+    missing: list[str],
+    denied: Container[str],
+    context: Context,
 ) -> MetadataResponse:
     failures = await context.services.topics.create_missing(missing)
     rows = []
     for each in wanted:
-        row = _find(each, context)
+        row = _find(each, denied, context)
         error = failures.get(each.name or "")
         if error is not None and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             row.error_code = error.code
         rows.append(row)
-    return respond(context, rows)
+    return _respond(request, rows, context)
 
 
-async def _describe_many(topics: Iterable[TopicRecord], context: Context) -> MetadataResponse:
+async def _describe_many(
+    request: MetadataRequest, topics: Iterable[TopicRecord], context: Context
+) -> MetadataResponse:
     rows: list[_Topic] = []
-    for topic in topics:
-        rows.append(_describe(topic, context))
-        if len(rows) % _TOPICS_AT_ONCE == 0:
+    for count, topic in enumerate(topics):
+        if _is_shown(topic, context):
+            rows.append(_describe(topic, context))
+        if count % _TOPICS_AT_ONCE == 0:
             await asyncio.sleep(0)
-    return respond(context, rows)
+    return _respond(request, rows, context)
+
+
+def _is_shown(topic: TopicRecord, context: Context) -> bool:
+    return context.shows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name)
+
+
+def _respond(request: MetadataRequest, rows: list[_Topic], context: Context) -> MetadataResponse:
+    """Return the response, with the authorized operations that the client asked for."""
+    if request.include_topic_authorized_operations:
+        for row in rows:
+            if row.name and row.error_code not in _WITHOUT_OPERATIONS:
+                row.topic_authorized_operations = context.authorized_operations(
+                    ResourceType.TOPIC, row.name
+                )
+    response = respond(context, rows)
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = context.cluster_operations()
+    return response
 
 
 def respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
@@ -132,7 +187,7 @@ def respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
     )
 
 
-def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
+def _find(wanted: MetadataRequest.Topic, denied: Container[str], context: Context) -> _Topic:
     image = context.services.catalog.image
     if context.version < _TOPIC_IDS_SINCE and (
         wanted.name is None or wanted.topic_id != NO_TOPIC_ID
@@ -145,7 +200,16 @@ def _find(wanted: MetadataRequest.Topic, context: Context) -> _Topic:
             return _Topic(
                 error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=wanted.name, topic_id=wanted.topic_id
             )
+        if not context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
+            # As in Kafka the id is known, but not whose it is.
+            return _Topic(
+                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                name=None,
+                topic_id=wanted.topic_id,
+            )
         return _describe(topic, context)
+    if wanted.name in denied:
+        return _Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=wanted.name)
     topic = image.topic(wanted.name)
     if topic is not None:
         return _describe(topic, context)

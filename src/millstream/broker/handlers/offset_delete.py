@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
@@ -15,6 +17,7 @@ _Row = OffsetDeleteResponse.Topic.Partition
 
 
 def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCode]]:
+    context.require(Operation.DELETE, ResourceType.GROUP, request.group_id)
     image = context.services.catalog.image
     response = OffsetDeleteResponse()
     places: list[tuple[str, int]] = []
@@ -22,10 +25,13 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
     for topic in request.topics:
         rows: list[_Row] = []
         response.topics.append(OffsetDeleteResponse.Topic(name=topic.name, partitions=rows))
+        is_allowed = context.allows(Operation.READ, ResourceType.TOPIC, topic.name)
         for partition in topic.partitions:
             row = _Row(partition_index=partition.partition_index)
             rows.append(row)
-            if image.partition(topic.name, partition.partition_index) is None:
+            if not is_allowed:
+                row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(topic.name, partition.partition_index) is None:
                 row.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             else:
                 places.append((topic.name, partition.partition_index))
@@ -45,7 +51,17 @@ def handle(request: OffsetDeleteRequest, context: Context) -> Reply[list[ErrorCo
     )
 
 
-API: Final = ApiEntry(OffsetDeleteRequest, OffsetDeleteResponse, versions=(0, 0), handle=handle)
+API: Final = ApiEntry(
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.offsets_deleted,
+    access=(
+        Right(Operation.DELETE, ResourceType.GROUP),
+        Right(Operation.READ, ResourceType.TOPIC),
+    ),
+)
 
 
 def _reject(code: ErrorCode) -> OffsetDeleteResponse:

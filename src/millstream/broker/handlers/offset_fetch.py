@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
 from millstream.groups.offset import GroupOffsets
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.sentinel import NO_OFFSET
@@ -41,7 +42,16 @@ def handle(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
     return combined.finish()
 
 
-API: Final = ApiEntry(OffsetFetchRequest, OffsetFetchResponse, versions=(1, 10), handle=handle)
+API: Final = ApiEntry(
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    versions=(1, 10),
+    handle=handle,
+    access=(
+        Right(Operation.DESCRIBE, ResourceType.GROUP),
+        Right(Operation.DESCRIBE, ResourceType.TOPIC),
+    ),
+)
 
 
 def _handle_one(request: OffsetFetchRequest, context: Context) -> Reply[Any]:
@@ -77,6 +87,10 @@ def _fetch(
 ) -> None:
     """Fill the row of one group, once the offsets that it shows are committed."""
     context = combined.context
+    if not context.allows(Operation.DESCRIBE, ResourceType.GROUP, wanted.group_id):
+        row.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        after()
+        return
 
     def deliver(_: object) -> None:
         after()
@@ -121,6 +135,8 @@ def _topics(
     if wanted is None:
         for name in offsets.topics:
             topic = image.topic(name)
+            if not context.shows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+                continue
             # A topic that no longer exists has no id.
             if topic is not None or not by_id:
                 topic_id = topic.topic_id if topic is not None else None
@@ -129,9 +145,12 @@ def _topics(
     for each in wanted:
         topic = image.topic_by_id(each.topic_id) if by_id else image.topic(each.name)
         if topic is None and by_id:
-            rows.append(_unknown(each))
+            rows.append(_unknown(each, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
         name = topic.name if topic is not None else each.name
+        if not context.allows(Operation.DESCRIBE, ResourceType.TOPIC, name):
+            rows.append(_unknown(each, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
         topic_id = topic.topic_id if topic is not None else None
         rows.append(_topic(name, topic_id, each.partition_indexes, offsets))
     return rows
@@ -160,15 +179,16 @@ def _partition(number: int, committed: Any) -> _Group.Topic.Partition:
     )
 
 
-def _unknown(wanted: OffsetFetchRequest.Group.Topic) -> _Group.Topic:
+def _unknown(wanted: OffsetFetchRequest.Group.Topic, code: ErrorCode) -> _Group.Topic:
     return _Group.Topic(
+        name=wanted.name,
         topic_id=wanted.topic_id,
         partitions=[
             _Group.Topic.Partition(
                 partition_index=number,
                 committed_offset=NO_OFFSET,
                 metadata="",
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID,
+                error_code=code,
             )
             for number in wanted.partition_indexes
         ],

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
-from millstream.model.error import BrokerError
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.model.acl import Operation, ResourceType
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -20,11 +21,12 @@ _Row = OffsetForLeaderEpochResponse.Topic.Partition
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForLeaderEpochResponse:
+    is_broker = context.holds_cluster(Operation.CLUSTER_ACTION)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponse.Topic(
                 topic=topic.topic,
-                partitions=[_find(topic.topic, wanted, context) for wanted in topic.partitions],
+                partitions=_find_all(topic, context, is_broker=is_broker),
             )
             for topic in request.topics
         ]
@@ -32,8 +34,26 @@ def handle(request: OffsetForLeaderEpochRequest, context: Context) -> OffsetForL
 
 
 API: Final = ApiEntry(
-    OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse, versions=(2, 4), handle=handle
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    versions=(2, 4),
+    handle=handle,
+    access=(
+        Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "by brokers"),
+        Right(Operation.DESCRIBE, ResourceType.TOPIC, "without ClusterAction"),
+    ),
 )
+
+
+def _find_all(
+    topic: OffsetForLeaderEpochRequest.Topic, context: Context, *, is_broker: bool
+) -> list[_Row]:
+    if is_broker or context.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic):
+        return [_find(topic.topic, wanted, context) for wanted in topic.partitions]
+    return [
+        _Row(partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for wanted in topic.partitions
+    ]
 
 
 def _find(

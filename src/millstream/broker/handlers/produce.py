@@ -31,11 +31,13 @@ from millstream.broker.acknowledgement import (
 )
 from millstream.broker.config.part_options import DECOMPRESSED_BYTES_MAX
 from millstream.broker.context import CloseConnectionError, Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.error_response import DENIAL_MESSAGE
 from millstream.broker.topic import INTERNAL_TOPICS
 from millstream.broker.transaction.admission import UNDECIDED, Admission, is_verified
 from millstream.broker.transaction.transaction_queue import QueueKey
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
@@ -68,6 +70,10 @@ def handle(
     if acks not in (-1, 0, 1):
         return reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
     if request.transactional_id is not None:
+        if not _may_use(request.transactional_id, request, context):
+            return reject_all(
+                request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, DENIAL_MESSAGE
+            )
         return _handle_transactional(request, request.transactional_id, context)
     return _append_all(request, None, context)
 
@@ -75,7 +81,15 @@ def handle(
 # Like Kafka, ApiVersions lists Produce from version 0, though versions 0 to 2 are rejected: many
 # releases of librdkafka do not compress for a broker that does not list version 0.
 API: Final = ApiEntry(
-    ProduceRequest, ProduceResponse, versions=(3, 13), handle=handle, listed_from=0
+    ProduceRequest,
+    ProduceResponse,
+    versions=(3, 13),
+    handle=handle,
+    listed_from=0,
+    access=(
+        Right(Operation.WRITE, ResourceType.TOPIC),
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "for batches of a transaction"),
+    ),
 )
 
 
@@ -94,6 +108,7 @@ def _append_all(
         name: str | None = topic.name
         if not name:
             name = context.services.replicas.topic_name(topic.topic_id)
+        is_allowed = name is None or context.allows(Operation.WRITE, ResourceType.TOPIC, name)
         rows: list[_Row] = []
         for data in topic.partition_data:
             row = _Row(index=data.index)
@@ -101,6 +116,8 @@ def _append_all(
             try:
                 if name is None:
                     raise BrokerError(ErrorCode.UNKNOWN_TOPIC_ID)
+                if not is_allowed:
+                    raise BrokerError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, DENIAL_MESSAGE)
                 appended.append(_append(name, data.records, row, acks, admission, context))
             except BrokerError as error:
                 failure = failure or f"{name}-{data.index}: {error.code.name} {error.message or ''}"
@@ -220,6 +237,22 @@ def _name_records(row: _Row, error: RecordsRejected, context: Context) -> None:
     ]
 
 
+def _may_use(transactional_id: str, request: ProduceRequest, context: Context) -> bool:
+    """Return whether the client may write in a transaction. Other batches need no right on the
+    transactional id, as in Kafka."""
+    if context.services.authorizer is None:
+        return True
+    has_transaction = any(
+        read_header(data.records).is_transactional
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records is not None and len(data.records) >= HEADER_BYTES
+    )
+    return not has_transaction or context.allows(
+        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
 def _handle_transactional(
     request: ProduceRequest, transactional_id: str, context: Context
 ) -> ProduceResponse | Reply[ProduceResponse] | None:
@@ -261,10 +294,13 @@ def _transactional_batches(
 ) -> Iterator[tuple[Partition | None, BatchHeader]]:
     """Yield the headers of transactional batches, with their partitions if this broker has them.
 
-    Incomplete headers are skipped: the append rejects them."""
+    Incomplete headers, and topics that the client may not write to, are skipped: the append
+    rejects them."""
     replicas = context.services.replicas
     for topic in request.topic_data:
         name = topic.name or replicas.topic_name(topic.topic_id) or ""
+        if not context.shows(Operation.WRITE, ResourceType.TOPIC, name):
+            continue
         for data in topic.partition_data:
             if data.records is not None and len(data.records) >= HEADER_BYTES:
                 header = read_header(data.records)

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.model.error import BrokerError
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
@@ -27,7 +27,13 @@ def handle(
     return _respond(taking)
 
 
-API: Final = ApiEntry(PushTelemetryRequest, PushTelemetryResponse, versions=(0, 0), handle=handle)
+API: Final = ApiEntry(
+    PushTelemetryRequest,
+    PushTelemetryResponse,
+    versions=(0, 0),
+    handle=handle,
+    access=OPEN,
+)
 
 
 async def _respond(taking: Awaitable[None]) -> PushTelemetryResponse:

@@ -37,3 +37,27 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
     reply: Reply[FetchResponse] = Reply(ReplyKind.REPLICA_FETCH, context.receiver, reject)
     session.wait(limits, reply)
     return reply
+
+
+def deny(request: FetchRequest) -> FetchResponse:
+    """Return the response to a client that is no broker of the cluster. As in Kafka, each
+    partition of the request has the error."""
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    response = FetchResponse()
+    if not request.topics:
+        response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    for topic in request.topics:
+        rows = [
+            FetchResponse.Topic.Partition(
+                partition_index=each.partition,
+                error_code=code,
+                high_watermark=-1,
+                last_stable_offset=-1,
+                records=b"",
+            )
+            for each in topic.partitions
+        ]
+        response.responses.append(
+            FetchResponse.Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=rows)
+        )
+    return response

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -21,6 +22,7 @@ def handle(
         request.protocol_type is None or request.protocol_name is None
     ):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    context.require(Operation.READ, ResourceType.GROUP, request.group_id)
     return start_reply(
         ReplyKind.SYNC_GROUP,
         context,
@@ -29,4 +31,10 @@ def handle(
     )
 
 
-API: Final = ApiEntry(SyncGroupRequest, SyncGroupResponse, versions=(0, 5), handle=handle)
+API: Final = ApiEntry(
+    SyncGroupRequest,
+    SyncGroupResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(Right(Operation.READ, ResourceType.GROUP),),
+)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
 from millstream.broker.transaction.admission import UNDECIDED, Admission
 from millstream.coordination.effects import ProducerIdAndEpoch
@@ -20,6 +20,7 @@ from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.offset_commit import OffsetCommit
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.metadata.cluster_record import TopicRecord
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.wire.messages.txn_offset_commit import (
@@ -37,6 +38,10 @@ _ADDS_SINCE = 5
 def handle(
     request: TxnOffsetCommitRequest, context: Context
 ) -> TxnOffsetCommitResponse | Reply[None]:
+    if not context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+        return _reject_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not context.allows(Operation.READ, ResourceType.GROUP, request.group_id):
+        return _reject_all(request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     response = TxnOffsetCommitResponse()
     accepted, offsets = _accept(request, response, context)
     if not accepted:
@@ -66,8 +71,31 @@ def handle(
 
 
 API: Final = ApiEntry(
-    TxnOffsetCommitRequest, TxnOffsetCommitResponse, versions=(0, 5), handle=handle
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    versions=(0, 5),
+    handle=handle,
+    access=(
+        Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+        Right(Operation.READ, ResourceType.GROUP),
+        Right(Operation.READ, ResourceType.TOPIC),
+    ),
 )
+
+
+def _reject_all(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponse.Topic(
+                name=topic.name,
+                partitions=[
+                    _Row(partition_index=each.partition_index, error_code=code)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def _accept(
@@ -78,11 +106,16 @@ def _accept(
     offsets: list[tuple[str, int, CommittedOffset]] = []
     for topic in request.topics:
         found = context.services.catalog.image.topic(topic.name)
+        is_allowed = context.allows(Operation.READ, ResourceType.TOPIC, topic.name)
         rows: list[_Row] = []
         response.topics.append(TxnOffsetCommitResponse.Topic(name=topic.name, partitions=rows))
         for partition in topic.partitions:
             row = _Row(partition_index=partition.partition_index)
-            row.error_code = _rejection(partition, found, context)
+            row.error_code = (
+                _rejection(partition, found, context)
+                if is_allowed
+                else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
             rows.append(row)
             if found is not None and not row.error_code:
                 accepted.append(row)

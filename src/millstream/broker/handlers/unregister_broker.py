@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.controller.unregistration import unregister
 from millstream.metadata.store.port import MetadataStoreError
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.unregister_broker import (
     UnregisterBrokerRequest,
@@ -22,6 +24,7 @@ from millstream.wire.messages.unregister_broker import (
 
 
 async def handle(request: UnregisterBrokerRequest, context: Context) -> UnregisterBrokerResponse:
+    context.require_cluster(Operation.ALTER)
     try:
         await unregister(context.services.catalog, request.broker_id)
     except BrokerError as error:
@@ -34,5 +37,10 @@ async def handle(request: UnregisterBrokerRequest, context: Context) -> Unregist
 
 
 API: Final = ApiEntry(
-    UnregisterBrokerRequest, UnregisterBrokerResponse, versions=(0, 0), handle=handle
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    versions=(0, 0),
+    handle=handle,
+    audit=change.broker_unregistered,
+    access=(Right(Operation.ALTER, ResourceType.CLUSTER),),
 )

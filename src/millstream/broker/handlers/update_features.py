@@ -15,10 +15,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from millstream.broker import feature
+from millstream.broker.audit import change
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.metadata.feature_change import alter_features
 from millstream.metadata.store.port import MetadataStoreError
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.feature import FeatureUpdate, UpgradeType, updated
 from millstream.wire.messages.update_features import (
@@ -30,6 +32,7 @@ _TYPE_SINCE = 1
 
 
 async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeaturesResponse:
+    context.require_cluster(Operation.ALTER)
     services = context.services
     updates = [
         FeatureUpdate(each.feature, each.max_version_level, _upgrade_type(each, context))
@@ -56,7 +59,14 @@ async def handle(request: UpdateFeaturesRequest, context: Context) -> UpdateFeat
     )
 
 
-API: Final = ApiEntry(UpdateFeaturesRequest, UpdateFeaturesResponse, versions=(0, 2), handle=handle)
+API: Final = ApiEntry(
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    versions=(0, 2),
+    handle=handle,
+    audit=change.features_updated,
+    access=(Right(Operation.ALTER, ResourceType.CLUSTER),),
+)
 
 
 def _upgrade_type(update: UpdateFeaturesRequest.Update, context: Context) -> int:

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any, Final
 
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry
+from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
 from millstream.coordination.effects import ProducerIdAndEpoch
+from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply, ReplyKind
 from millstream.model.topic import TopicPartition
@@ -37,6 +38,8 @@ _NOT_READY = (
 
 
 def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
+    if not context.holds_cluster(Operation.ALTER):
+        context.require_cluster(Operation.CLUSTER_ACTION)
     response = WriteTxnMarkersResponse()
     combined = CombinedReply(ReplyKind.WRITE_TXN_MARKERS, context, response)
     for wanted in request.markers:
@@ -60,8 +63,39 @@ def handle(request: WriteTxnMarkersRequest, context: Context) -> Reply[Any]:
     return combined.finish(_COMMIT_S_MAX)
 
 
+def _error_response(
+    request: WriteTxnMarkersRequest, context: Context, code: ErrorCode
+) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WriteTxnMarkersResponse.Marker(
+                producer_id=marker.producer_id,
+                topics=[
+                    _Topic(
+                        name=topic.name,
+                        partitions=[
+                            _Topic.Partition(partition_index=number, error_code=code)
+                            for number in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
 API: Final = ApiEntry(
-    WriteTxnMarkersRequest, WriteTxnMarkersResponse, versions=(1, 2), handle=handle
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+    versions=(1, 2),
+    handle=handle,
+    error_response=_error_response,
+    access=(
+        Right(Operation.ALTER, ResourceType.CLUSTER, "by operators"),
+        Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "without Alter"),
+    ),
 )
 
 

@@ -43,6 +43,8 @@ class MetadataUpdates:
     def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
         """Apply a change of the metadata to every part that depends on it."""
         services = self._services
+        if services.authorizer is not None:
+            services.authorizer.apply_delta(image, delta)
         services.replicas.apply_delta(image, delta)
         services.replicator.apply_delta(image, delta)
         self._coordinators.apply_delta(services.config, image, delta)

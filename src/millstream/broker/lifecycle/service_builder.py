@@ -5,22 +5,41 @@ Owns who is given what. The order of a start as a whole is `server.py`'s.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from millstream.broker.audit.audit_file import AuditFile
+from millstream.broker.audit.audit_queue import AuditQueue
+from millstream.broker.audit.audit_topic import AuditApi, AuditTopic
+from millstream.broker.audit.audit_writer import AuditWriter
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators, peer_connector
+from millstream.broker.dispatch import ApiTable
 from millstream.broker.fetch_session import FetchSessions
-from millstream.broker.handlers import api_table
+from millstream.broker.handlers import api_table, login_table
 from millstream.broker.lag.lag_collector import LagCollector
 from millstream.broker.lag.lag_sweep import LagSources
 from millstream.broker.lag.partition_backlog import PartitionBacklogs
 from millstream.broker.lag.remote_backlog import BacklogApi, RemoteBacklogs
 from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.broker.lifecycle.runtime import Runtime
-from millstream.broker.metrics import cluster_gauges, gauges, lag_gauges, telemetry_gauges
+from millstream.broker.login.authentication import Authentication, token_validation
+from millstream.broker.login.token_expiry import TokenExpiry
+from millstream.broker.metrics import (
+    audit_gauges,
+    cluster_gauges,
+    gauges,
+    lag_gauges,
+    login_gauges,
+    quota_gauges,
+    telemetry_gauges,
+)
 from millstream.broker.metrics.replication_summary import ReplicationSummary
 from millstream.broker.peer_link import PeerLinks
+from millstream.broker.quota.client_throttle import ClientThrottle
+from millstream.broker.quota.quota_update import QuotaUpdates
 from millstream.broker.telemetry.telemetry import Telemetry
 from millstream.broker.topic import TopicAdmin
 from millstream.broker.transaction.producer_id import ProducerIds
@@ -28,6 +47,9 @@ from millstream.broker.transaction.transaction_queue import TransactionQueues
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.joint_update import JointUpdates
 from millstream.replication.replicator import Replicator
+from millstream.security.acl.authorizer import Authorizer
+from millstream.security.credential_store import CredentialStore
+from millstream.security.quota.limiter import Limiter
 
 
 class ServiceBuilder:
@@ -62,7 +84,11 @@ class ServiceBuilder:
             directory=self._storage.directory,
             replicas=self._storage.replicas,
             replicator=self._make_replicator(),
-            apis=api_table(runtime.metrics, has_telemetry=config.network.http_address is not None),
+            apis=api_table(
+                runtime.metrics,
+                has_telemetry=config.network.http_address is not None,
+                is_audited=config.audit.audit_enable,
+            ),
             fetch_sessions=FetchSessions(
                 config.fetch.max_incremental_fetch_session_cache_slots,
                 environment.clock,
@@ -79,9 +105,89 @@ class ServiceBuilder:
             failures=runtime.failures,
             checkpoint=self._storage.upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(),
+            authorizer=self._make_authorizer(),
         )
+        services.authentication = self._make_authentication(services.apis)
         services.directory.storage.on_failure = services.replicator.log_failed
+        self._start_quotas(services)
+        if config.audit.audit_enable:
+            self._start_audit(services)
         return services
+
+    def _make_authentication(self, apis: ApiTable) -> Authentication | None:
+        """Return the logins of clients, if a listener has SASL."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        environment = runtime.environment
+        if not any(each.has_sasl for each in config.network.listener_protocols.values()):
+            return None
+        credentials = CredentialStore(
+            lambda: catalog.image,
+            environment.clock.wall_ms,
+            fake_secret=environment.random.randbytes(32),
+            token_secret=config.sasl.delegation_token_secret_key,
+        )
+        authentication = Authentication(
+            config,
+            credentials,
+            environment.random,
+            login_table(apis),
+            token_validation(config, environment.clock),
+            has_threads=environment.has_threads,
+        )
+        runtime.undo.callback(authentication.close)
+        self._start_token_expiry()
+        login_gauges.show_logins(runtime.metrics, authentication)
+        return authentication
+
+    def _start_token_expiry(self) -> None:
+        config, runtime = self._config, self._runtime
+        if config.sasl.delegation_token_secret_key:
+            expiry = TokenExpiry(
+                self._catalog,
+                runtime.environment.clock,
+                config.node_id,
+                config.sasl.delegation_token_expiry_check_interval_ms,
+            )
+            expiry.start(runtime.supervisor)
+            runtime.undo.push_async_callback(expiry.stop)
+
+    def _start_audit(self, services: Services) -> None:
+        """Record events, and write them to the audit topic and the audit file."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        environment, audit = runtime.environment, config.audit
+        links = PeerLinks(AuditApi(), peer_connector(runtime, config), catalog.image)
+        runtime.undo.callback(links.close)
+        runtime.undo.callback(catalog.subscribe(links.apply_delta))
+        topic = AuditTopic(config.node_id, catalog, services.replicas, services.topics, links)
+        file = None
+        if audit.audit_file is not None:
+            file = AuditFile(
+                environment.disk,
+                Path(audit.audit_file),
+                audit.audit_file_max_bytes,
+                audit.audit_file_max_files,
+            )
+        queue = AuditQueue(config.node_id, environment.clock, audit.audit_queue_max_events)
+        writer = AuditWriter(queue, topic, file)
+        writer.start(runtime.supervisor)
+        runtime.undo.push_async_callback(writer.stop)
+        services.audit = queue
+        audit_gauges.show_audit(runtime.metrics, queue, writer)
+
+    def _start_quotas(self, services: Services) -> None:
+        """Enforce quotas, those of the present image and those of later changes."""
+        throttle = ClientThrottle(
+            Limiter(*options.quota_windows(self._config)), self._runtime.environment.clock
+        )
+        updates = QuotaUpdates(
+            services, throttle, self._runtime.gate, options.connection_rates(self._config)
+        )
+        updates.apply(self._catalog.image)
+        self._runtime.settings.add(options.connection_rates, updates.configure, self._config)
+        self._runtime.undo.callback(self._catalog.subscribe(updates.apply_delta))
+        quota_gauges.show_quotas(
+            self._runtime.metrics, throttle.limiter, self._config.quota.metrics_quota_labels_max
+        )
 
     def _start_coordinators(self) -> Coordinators:
         runtime, catalog = self._runtime, self._catalog
@@ -115,6 +221,12 @@ class ServiceBuilder:
         )
         return TopicAdmin(self._catalog, config, environment.random, size)
 
+    def _make_authorizer(self) -> Authorizer | None:
+        section = self._config.authorization
+        if not section.has_authorizer:
+            return None
+        return Authorizer(options.authorizer_options(self._config), self._catalog.image)
+
     def _start_telemetry(self) -> Telemetry | None:
         """Accept metrics of clients, if this broker has an HTTP address to show them on."""
         runtime, environment = self._runtime, self._runtime.environment
@@ -133,6 +245,8 @@ class ServiceBuilder:
         """Add the metrics of the parts, and start to measure the lag of groups."""
         runtime, metrics = self._runtime, self._runtime.metrics
         gauges.show_broker(metrics, services, runtime.gate)
+        if services.authorizer is not None:
+            gauges.show_authorizer(metrics, services.authorizer)
         summary = ReplicationSummary(
             self._config.node_id, self._catalog, self._storage.replicas, runtime.environment.clock
         )

@@ -11,12 +11,14 @@ from millstream.broker.metrics.broker_metrics import Metrics, PartitionSize
 from millstream.env.supervisor import Supervisor
 from millstream.log.compaction.cleaner import CleanerStats
 from millstream.log.upkeep import UpkeepStats
+from millstream.model.acl import label
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import ReplyKind
 from millstream.net.gate import Gate
 from millstream.net.rejection import Rejection
 from millstream.net.tls_transport import HandshakeFailure
 from millstream.replication.replicas import Replicas
+from millstream.security.acl.authorizer import Authorizer
 from millstream.security.tls_source import TlsSource
 
 #: Shown from the start: a counter that appears with its first failure shows no increase.
@@ -84,6 +86,28 @@ def show_tls(metrics: Metrics, sources: Mapping[str, TlsSource], gate: Gate) -> 
         "New keys, certificates or revocation lists that cannot be used, by listener.",
         ("listener",),
         lambda: [((name,), each.failures) for name, each in sources.items()],
+    )
+
+
+def show_authorizer(metrics: Metrics, authorizer: Authorizer) -> None:
+    """Add the counts of denied requests, and the size of learning mode's table."""
+    metrics.add_rows(
+        "authorization_denials_total",
+        "counter",
+        "Operations that the authorizer denied, by operation and resource type.",
+        ("operation", "resource_type"),
+        lambda: [
+            ((label(operation), label(resource_type)), count)
+            for (operation, resource_type), count in authorizer.denials.items()
+        ],
+    )
+    metrics.add_gauge(
+        "authorization_decisions", "Decisions in the cache.", lambda: len(authorizer.decisions)
+    )
+    metrics.add_gauge(
+        "authorization_observations",
+        "Operations of principals that learning mode keeps.",
+        lambda: len(authorizer.observations),
     )
 
 

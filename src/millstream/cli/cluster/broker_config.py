@@ -191,6 +191,7 @@ def set_configs(
     """Set settings at run time, for all brokers or one. All of them are set, or none."""
     pairs = parse_pairs(settings, "the setting")
     with connected_cluster(servers, properties, timeout) as cluster:
+        _check_secrets(cluster, broker, pairs)
         _BrokerConfigs(cluster, broker).alter(
             [(name, _SET, value) for name, value in pairs.items()], is_dry=dry_run
         )
@@ -214,6 +215,22 @@ def unset(
             [(name, _DELETE, None) for name in dict.fromkeys(names)], is_dry=dry_run
         )
     _report(dict.fromkeys(names, "unset"), dry_run, as_json)
+
+
+def _check_secrets(cluster: ClusterClient, broker: int | None, names: Iterable[str]) -> None:
+    """Reject secrets: all users of this host see the arguments of a command."""
+    node_id = min(cluster.broker_ids) if broker is None else broker
+    found = _BrokerConfigs(cluster, node_id).describe()
+    sensitive = {row["setting"] for row in found if row["sensitive"]}
+    for name in names:
+        # Settings of one listener: `listener.name.<listener>.<setting>`.
+        plain = name.split(".", 3)[-1] if name.startswith("listener.name.") else name
+        if name in sensitive or plain in sensitive:
+            raise CommandError(
+                ExitCode.USAGE,
+                f"{name} is a secret, and the arguments of a command are visible to other users of"
+                " this host: set it in the broker's file or environment.",
+            )
 
 
 def _report(results: dict[str, str], is_dry: bool, as_json: bool) -> None:

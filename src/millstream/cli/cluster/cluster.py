@@ -24,11 +24,12 @@ from millstream.cli.support.connection import (
 )
 from millstream.cli.support.failure import EXIT_CODES_HELP, ExitCode, guarded
 from millstream.cli.support.option import RegexOption, name_matcher
+from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, counted, note, print_json, print_table
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import ClusterMetadata, DescribeClusterResult
+    from millstream.client.admin import Admin
 
 app = typer.Typer(
     no_args_is_help=True, help="Start a local cluster, and show the state of a cluster."
@@ -72,17 +73,16 @@ def status(
 ) -> None:
     """Show whether the cluster is healthy. The exit code is 1 if it is not."""
     connection = Connection(servers, properties, timeout)
-    description, metadata = _describe(connection)
-    partitions = partition_rows(metadata)
-    lost = sorted(
-        {node for row in partitions for node in row.replicas} - {n.id for n in description.nodes}
-    )
+    admin, description = connection.reach()
+    partitions = _read_partitions(connection, admin)
+    alive = {broker.node_id for broker in description.brokers}
+    lost = sorted({node for row in partitions for node in row.replicas} - alive)
     found = {
         "cluster_id": description.cluster_id,
-        "controller": description.controller.id if description.controller else None,
-        "brokers": len(description.nodes),
+        "controller": description.controller.node_id if description.controller else None,
+        "brokers": len(alive),
         "missing_brokers": lost,
-        "topics": len(metadata.topics),
+        "topics": len({row.topic for row in partitions}),
         "partitions": len(partitions),
         "without_leader": sum(row.leader is None for row in partitions),
         "without_in_sync_replica": sum(not row.isr for row in partitions),
@@ -108,23 +108,22 @@ def brokers(
 ) -> None:
     """List live brokers with the partitions that each leads and replicates."""
     connection = Connection(servers, properties, timeout)
-    description, metadata = _describe(connection)
-    partitions = partition_rows(metadata)
-    controller = description.controller.id if description.controller else None
+    admin, description = connection.reach()
+    partitions = _read_partitions(connection, admin)
     rows: list[dict[str, Any]] = [
         {
-            "broker": node.id,
+            "broker": node.node_id,
             "host": node.host,
             "port": node.port,
-            "rack": node.rack or None,
-            "controller": node.id == controller,
-            "leads": sum(row.leader == node.id for row in partitions),
-            "replicas": sum(node.id in row.replicas for row in partitions),
+            "rack": node.rack,
+            "controller": node == description.controller,
+            "leads": sum(row.leader == node.node_id for row in partitions),
+            "replicas": sum(node.node_id in row.replicas for row in partitions),
             "out_of_sync": sum(
-                node.id in row.replicas and node.id not in row.isr for row in partitions
+                node.node_id in row.replicas and node.node_id not in row.isr for row in partitions
             ),
         }
-        for node in sorted(description.nodes, key=lambda node: node.id)
+        for node in description.brokers
     ]
     if as_json:
         print_json(rows)
@@ -181,7 +180,7 @@ def partitions(
     connection = Connection(servers, properties, timeout)
     rows = [
         row
-        for row in partition_rows(connection.metadata(connection.admin()))
+        for row in _read_partitions(connection, connection.open_admin())
         if matches(row.topic)
         and (broker is None or broker in row.replicas)
         and (not unhealthy or row.leader is None or row.is_under_replicated)
@@ -206,24 +205,29 @@ def partitions(
         note("All partitions are healthy." if unhealthy else "No partitions match.")
 
 
-def _describe(connection: Connection) -> tuple[DescribeClusterResult, ClusterMetadata]:
-    admin, described = connection.reach()
-    return described, connection.metadata(admin)
+def _read_partitions(connection: Connection, admin: Admin) -> list[PartitionRow]:
+    with progress("reading the partitions"):
+        return partition_rows(connection, admin)
 
 
-def partition_rows(metadata: ClusterMetadata) -> list[PartitionRow]:
-    """Return all partitions, by topic and number."""
-    return [
-        PartitionRow(
-            name,
-            number,
-            found.leader if found.leader >= 0 else None,
-            tuple(found.replicas),
-            tuple(found.isrs),
-        )
-        for name, topic in sorted(metadata.topics.items())
-        for number, found in sorted(topic.partitions.items())
-    ]
+def partition_rows(connection: Connection, admin: Admin) -> list[PartitionRow]:
+    """Return all partitions, by topic and number. Raises CommandError."""
+    from millstream.client.error import BrokerError, is_missing
+
+    rows: list[PartitionRow] = []
+    with connection.failing():
+        names = admin.list_topics(internal=True)
+        for name, topic in admin.describe_topics(names, elr=False).items():
+            if isinstance(topic, BrokerError) and is_missing(topic.code):
+                # It was deleted after it was listed.
+                continue
+            if isinstance(topic, Exception):
+                raise connection.failure(topic, topic=name)
+            rows += [
+                PartitionRow(name, each.partition, each.leader, each.replicas, each.isr)
+                for each in topic.partitions
+            ]
+    return rows
 
 
 def _cells(row: PartitionRow) -> list[object]:

@@ -23,7 +23,8 @@ from millstream.cli.support.terminal import JsonOption, counted, note, print_jso
 from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, ClusterMetadata
+    from millstream.client.admin import Admin
+    from millstream.client.record import Partition
 
 _UNCLEAN_HELP = (
     "Elect the preferred replicas; or, for partitions without an in-sync replica, a replica that"
@@ -61,10 +62,12 @@ def elect(
     if bool(topics) == all_topics:
         raise CommandError(ExitCode.USAGE, "name topics, or give --all-topics.")
     connection = Connection(servers, properties, timeout)
-    admin = connection.reach()[0]
-    metadata = connection.metadata(admin)
-    names = sorted(metadata.topics) if all_topics else _chosen(metadata, topics or (), regex)
-    wanted = _partitions(metadata, names, partitions)
+    admin = connection.open_admin()
+    with connection.failing(), progress("reading the partitions"):
+        names = admin.list_topics(internal=True)
+        if not all_topics:
+            names = _chosen(names, topics or (), regex)
+        wanted = _partitions(connection, admin, names, partitions)
     if unclean and not yes:
         shown = names[0] if len(names) == 1 else counted(len(names), "topic")
         question = f"Let replicas of {shown} lead that may lack acknowledged records?"
@@ -74,12 +77,12 @@ def elect(
     _report(rows, as_json)
 
 
-def _chosen(metadata: ClusterMetadata, patterns: Sequence[str], is_regex: bool) -> list[str]:
+def _chosen(topics: Sequence[str], patterns: Sequence[str], is_regex: bool) -> list[str]:
     """Return the topics that match. Raises CommandError for a pattern without a match."""
     found: dict[str, None] = {}
     for pattern in patterns:
         matches = name_matcher([pattern], is_regex=is_regex)
-        names = [name for name in sorted(metadata.topics) if matches(name)]
+        names = [name for name in topics if matches(name)]
         if not names:
             is_name = not is_regex and not is_pattern(pattern)
             what = (
@@ -93,53 +96,38 @@ def _chosen(metadata: ClusterMetadata, patterns: Sequence[str], is_regex: bool) 
 
 
 def _partitions(
-    metadata: ClusterMetadata, names: Sequence[str], numbers: Sequence[int] | None
-) -> list[tuple[str, int]]:
+    connection: Connection, admin: Admin, names: Sequence[str], numbers: Sequence[int] | None
+) -> list[Partition]:
     """Return the partitions of the topics. Raises CommandError if a topic lacks a number."""
+    from millstream.client.record import Partition
+
+    described = admin.describe_topics(names, elr=False)
+    found: list[Partition] = []
     for name in names:
-        for number in numbers or ():
-            if number not in metadata.topics[name].partitions:
-                count = counted(len(metadata.topics[name].partitions), "partition")
-                raise CommandError(
-                    ExitCode.NOT_FOUND, f"topic {name!r} has {count}, numbered from 0."
-                )
-    return [
-        (name, number)
-        for name in names
-        for number in sorted(numbers or metadata.topics[name].partitions)
-    ]
+        topic = described[name]
+        if isinstance(topic, Exception):
+            raise connection.failure(topic, topic=name)
+        existing = [each.partition for each in topic.partitions]
+        if not set(numbers or ()).issubset(existing):
+            count = counted(len(existing), "partition")
+            raise CommandError(ExitCode.NOT_FOUND, f"topic {name!r} has {count}, numbered from 0.")
+        found += [Partition(name, number) for number in sorted(set(numbers or existing))]
+    return found
 
 
 def _elect(
-    connection: Connection, admin: AdminClient, wanted: Sequence[tuple[str, int]], unclean: bool
+    connection: Connection, admin: Admin, wanted: Sequence[Partition], unclean: bool
 ) -> list[dict[str, Any]]:
-    from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
-
-    future = admin.elect_leaders(
-        ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED,
-        [TopicPartition(*each) for each in wanted],
-    )
-    try:
-        # librdkafka fails on every request timeout here, so the future gets the timeout.
-        found = future.result(connection.timeout_s)
-    except TimeoutError:
-        raise CommandError(
-            ExitCode.NO_CONNECTION,
-            f"no election within {connection.timeout_s:g} s: raise --timeout.",
-        ) from None
-    except KafkaException as exception:
-        raise connection.failure(exception, "cannot elect leaders") from None
+    with connection.failing():
+        found = admin.elect_leaders(wanted, unclean=unclean)
     rows = []
-    for each, failure in sorted(found.items(), key=lambda pair: (pair[0].topic, pair[0].partition)):
+    for each, outcome in sorted(found.items()):
         row: dict[str, Any] = {"topic": each.topic, "partition": each.partition}
-        if failure is None:
-            row["result"] = "elected"
-        elif failure.code() == KafkaError.ELECTION_NOT_NEEDED:
-            row["result"] = "not needed"
+        if isinstance(outcome, Exception):
+            failure = connection.failure(outcome, topic=each.topic)
+            row |= {"result": "failed", "error": str(failure)}
         else:
-            what = f"cannot elect a leader of {each.topic}-{each.partition}"
-            reason = connection.failure(KafkaException(failure), what, each.topic)
-            row |= {"result": "failed", "error": str(reason)}
+            row["result"] = "elected" if outcome else "not needed"
         rows.append(row)
     return rows
 

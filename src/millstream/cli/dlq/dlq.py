@@ -29,6 +29,7 @@ from millstream.cli.support.connection import PropertiesOption, ServersOption
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
 from millstream.cli.support.message import put_bytes
 from millstream.cli.support.option import FollowOption
+from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import (
     JsonOption,
     counted,
@@ -71,9 +72,11 @@ def list_letters(
         if follow:
             follow_letters(dead_letters, selection, as_json=as_json)
             return
-        already = dead_letters.replayed()
-        chosen = (letter for letter in dead_letters.letters() if selection.has(letter))
-        found = list(itertools.islice(chosen, limit + 1))
+        with progress("letters read") as shown:
+            already = dead_letters.replayed()
+            letters = shown.each(dead_letters.letters())
+            chosen = (letter for letter in letters if selection.has(letter))
+            found = list(itertools.islice(chosen, limit + 1))
     rows = [letter_row(letter, letter.id in already) for letter in found[:limit]]
     if as_json:
         print_json(rows)
@@ -118,8 +121,9 @@ def show(
     letter_id = letter_option.letter_id(letter)
     with client_failures(servers):
         dead_letters = dead_letters_of(topic, servers, properties)
-        found = dead_letters.letter(letter_id)
-        already = dead_letters.replayed()
+        with progress(f"reading letter {letter}"):
+            found = dead_letters.letter(letter_id)
+            already = dead_letters.replayed()
     if found is None:
         raise CommandError(ExitCode.NOT_FOUND, f"{dead_letters.topic} has no letter {letter}.")
     row = letter_row(found, letter_id in already)
@@ -149,10 +153,10 @@ def stats(
     names = ("error", "topic", "group")
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     depth, replayed, oldest_ms = 0, 0, None
-    with client_failures(servers):
+    with client_failures(servers), progress("letters read") as shown:
         dead_letters = dead_letters_of(topic, servers, properties)
         already = dead_letters.replayed()
-        for letter in dead_letters.letters():
+        for letter in shown.each(dead_letters.letters()):
             if letter.id in already:
                 replayed += 1
                 continue

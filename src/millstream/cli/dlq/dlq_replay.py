@@ -102,7 +102,8 @@ def replay(
 def _replay(run: Replay, dry_run: bool) -> Counter[str]:
     """Send the letters, or only count them. Return the number of letters by target topic."""
     if dry_run:
-        return Counter(target for _, target in run.plan())
+        with progress("letters selected") as shown:
+            return Counter(target for _, target in shown.each(run.plan()))
     with (
         on_termination(run.stop),
         progress("letters replayed", count=lambda: run.outcome.replayed),
@@ -140,7 +141,8 @@ def purge(
         if count and not yes:
             question = f"Delete {counted(count, 'letter')} of {dead_letters.topic}?"
             confirm(question, "deleting", "nothing was deleted.")
-        dead_letters.delete_before(ends)
+        with progress(f"deleting {counted(count, 'letter')}"):
+            dead_letters.delete_before(ends)
     if as_json:
         print_json({"topic": dead_letters.topic, "deleted": count})
     else:
@@ -151,15 +153,16 @@ def _ends(
     dead_letters: DeadLetterTopic, everything: bool, until_ms: int | None, replayed: bool
 ) -> tuple[dict[int, int], int]:
     """Return the offset up to which each partition is deleted, and the number of letters."""
-    already: Any = dead_letters.replayed() if replayed else ()
     ends: dict[int, int] = {}
     kept: set[int] = set()
     count = 0
-    for letter in dead_letters.letters():
-        is_older = until_ms is not None and letter.timestamp < until_ms
-        if not (everything or is_older or letter.id in already):
-            kept.add(letter.id.partition)
-        elif letter.id.partition not in kept:
-            ends[letter.id.partition] = letter.id.offset + 1
-            count += 1
+    with progress("letters read") as shown:
+        already: Any = dead_letters.replayed() if replayed else ()
+        for letter in shown.each(dead_letters.letters()):
+            is_older = until_ms is not None and letter.timestamp < until_ms
+            if not (everything or is_older or letter.id in already):
+                kept.add(letter.id.partition)
+            elif letter.id.partition not in kept:
+                ends[letter.id.partition] = letter.id.offset + 1
+                count += 1
     return ends, count

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -14,8 +13,6 @@ from millstream.cli.support.terminal import format_time
 
 if TYPE_CHECKING:
     from millstream.client.dead_letter import DeadLetter, DeadLetterTopic, Selection
-
-_POLL_S: Final = 0.2
 
 
 def follow_letters(dead_letters: DeadLetterTopic, selection: Selection, *, as_json: bool) -> None:
@@ -41,33 +38,14 @@ def follow_letters(dead_letters: DeadLetterTopic, selection: Selection, *, as_js
 
 def _letters(dead_letters: DeadLetterTopic) -> Iterator[DeadLetter]:
     """Yield all letters, and wait for new ones."""
-    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-
+    from millstream.client.consumer.consumer import Consumer
     from millstream.client.dead_letter import DeadLetter
-    from millstream.client.error import from_kafka
-    from millstream.client.record import Record
 
-    properties = dead_letters.properties | {
-        # librdkafka needs a group name even without a group.
-        "group.id": "millstream-dead-letters",
-        "enable.auto.commit": False,
-        "isolation.level": "read_committed",
-    }
-    with closing(Consumer(properties)) as consumer:
-        partitions = (
-            consumer.list_topics(dead_letters.topic, timeout=10)
-            .topics[dead_letters.topic]
-            .partitions
-        )
-        consumer.assign(
-            [TopicPartition(dead_letters.topic, each, OFFSET_BEGINNING) for each in partitions]
-        )
-        while True:
-            message = consumer.poll(_POLL_S)
-            if message is None:
-                continue
-            error = message.error()
-            if error is None:
-                yield DeadLetter.of(Record(message))
-            elif not error.retriable():
-                raise from_kafka(error, f"Reading {dead_letters.topic!r}")
+    properties = dict(dead_letters.properties)
+    with Consumer(
+        properties.pop("bootstrap.servers"),
+        topics=[dead_letters.topic],
+        auto_offset_reset="earliest",
+        config=properties,
+    ) as consumer:
+        yield from map(DeadLetter.of, consumer)

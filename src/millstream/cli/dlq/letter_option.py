@@ -130,8 +130,9 @@ def dead_letters_of(topic: str, servers: str, properties: list[str] | None) -> D
         topic, config=client_properties(servers, properties, "millstream-cli")
     )
     connection = Connection(servers, properties, TIMEOUT_S_DEFAULT)
-    admin = connection.admin()
-    if dead_letters.topic not in connection.metadata(admin).topics:
+    with connection.failing(), connection.open_admin() as admin:
+        topics = admin.list_topics(internal=True)
+    if dead_letters.topic not in topics:
         raise CommandError(
             ExitCode.NOT_FOUND,
             f"topic {dead_letters.topic!r} does not exist: there are no dead letters.",

@@ -11,12 +11,13 @@ from millstream.cli.doctor.finding import Finding, Scope, State
 from millstream.cli.doctor.group_lag import group_lags
 from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import Connection
-from millstream.cli.support.failure import CommandError
+from millstream.cli.support.failure import CommandError, raise_failure
 from millstream.cli.support.terminal import counted
+from millstream.cli.support.topic_config import topic_configs
 from millstream.cli.txn.txn_admin import TransactionAdmin
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, DescribeClusterResult
+    from millstream.client.admin import Admin, ClusterDescription
 
 #: The default of the broker's transaction.max.timeout.ms.
 _IDLE_MS: Final = 15 * 60_000
@@ -41,8 +42,8 @@ class _Cluster:
 
     target: Target
     connection: Connection
-    admin: AdminClient
-    described: DescribeClusterResult
+    admin: Admin
+    described: ClusterDescription
     partitions: list[PartitionRow]
 
 
@@ -51,7 +52,7 @@ def cluster_findings(target: Target) -> Iterator[Finding]:
     connection = Connection(target.servers, target.properties, target.timeout_s)
     try:
         admin, described = connection.reach()
-        rows = partition_rows(connection.metadata(admin))
+        rows = partition_rows(connection, admin)
     except CommandError as failure:
         yield _finding(
             "reachable",
@@ -88,7 +89,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _check_brokers(cluster: _Cluster) -> Finding:
-    alive = {node.id for node in cluster.described.nodes}
+    alive = {broker.node_id for broker in cluster.described.brokers}
     lost = sorted({node for row in cluster.partitions for node in row.replicas} - alive)
     if lost:
         return _finding(
@@ -139,7 +140,7 @@ def _check_min_isr(cluster: _Cluster) -> Finding:
             f"{len(below):,} below min.insync.replicas: {_listed(below)}",
             "Producers with acks=all fail: start the missing brokers.",
         )
-    brokers = len(cluster.described.nodes)
+    brokers = len(cluster.described.brokers)
     tight = sorted(
         {
             row.topic
@@ -159,20 +160,9 @@ def _check_min_isr(cluster: _Cluster) -> Finding:
 
 def _min_isr(cluster: _Cluster) -> dict[str, int]:
     """Return min.insync.replicas of each topic."""
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
     topics = dict.fromkeys(row.topic for row in cluster.partitions)
-    resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-    if not resources:
-        return {}
-    futures = cluster.admin.describe_configs(
-        resources, request_timeout=cluster.connection.timeout_s
-    )
-    try:
-        found = {resource.name: future.result() for resource, future in futures.items()}
-    except KafkaException as exception:
-        raise cluster.connection.failure(exception, "cannot read the configs of topics") from None
+    with cluster.connection.failing():
+        found = topic_configs(cluster.connection, cluster.admin, topics, raise_failure)
     return {topic: int(row["min.insync.replicas"].value or 1) for topic, row in found.items()}
 
 

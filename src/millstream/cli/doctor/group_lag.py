@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from millstream.cli.support.connection import Connection
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from millstream.client.admin import Admin
+    from millstream.client.admin.offset_request import OffsetAt
+    from millstream.client.record import OffsetAndMetadata, Partition
 
-Key: TypeAlias = tuple[str, int]
+#: A request asks for the offsets of one group. This many requests are in progress at once.
+_REQUESTS_MAX: Final = 16
 
 
 class GroupLag(NamedTuple):
@@ -21,16 +26,15 @@ class GroupLag(NamedTuple):
     has_lost_records: bool
 
 
-def group_lags(connection: Connection, admin: AdminClient) -> list[GroupLag]:
+def group_lags(connection: Connection, admin: Admin) -> list[GroupLag]:
     """Return the lag of each group with committed offsets. Raises CommandError.
 
     Partitions without a leader do not count: their end is unknown."""
-    from confluent_kafka.admin import OffsetSpec
-
-    committed = _committed(connection, admin)
-    keys = sorted({key for offsets in committed.values() for key in offsets})
-    starts = _offsets(connection, admin, keys, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
-    ends = _offsets(connection, admin, keys, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    with connection.failing():
+        committed = _committed(admin)
+        partitions = sorted({each for offsets in committed.values() for each in offsets})
+        starts = _offsets(admin, partitions, "earliest")
+        ends = _offsets(admin, partitions, "latest")
     found = []
     for group, offsets in sorted(committed.items()):
         known = {key: each for key, each in offsets.items() if key in starts and key in ends}
@@ -40,47 +44,22 @@ def group_lags(connection: Connection, admin: AdminClient) -> list[GroupLag]:
     return found
 
 
-def _committed(connection: Connection, admin: AdminClient) -> dict[str, dict[Key, int]]:
-    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+def _committed(admin: Admin) -> dict[str, dict[Partition, OffsetAndMetadata]]:
+    """Return the committed offsets of the groups on brokers that respond."""
+    from millstream.client.admin import IncompleteListing
 
-    timeout_s = connection.timeout_s
     try:
-        listed = admin.list_consumer_groups(request_timeout=timeout_s).result()
-        # librdkafka takes one group per call; all calls are in progress at the same time.
-        futures = {
-            row.group_id: admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(row.group_id)], request_timeout=timeout_s
-            )[row.group_id]
-            for row in listed.valid
-        }
-        return {
-            group: {
-                (row.topic, row.partition): row.offset
-                for row in future.result().topic_partitions
-                if row.offset >= 0
-            }
-            for group, future in futures.items()
-        }
-    except KafkaException as exception:
-        raise connection.failure(exception, "cannot read the offsets of groups") from None
+        listed = admin.list_groups()
+    except IncompleteListing as error:
+        # The check of brokers reports the broker that does not respond.
+        listed = error.groups
+    names = [each.group_id for each in listed]
+    with ThreadPoolExecutor(_REQUESTS_MAX, "doctor-groups") as threads:
+        return dict(zip(names, threads.map(admin.list_group_offsets, names), strict=True))
 
 
-def _offsets(
-    connection: Connection, admin: AdminClient, keys: list[Key], spec: OffsetSpec
-) -> dict[Key, int]:
+def _offsets(admin: Admin, partitions: Iterable[Partition], at: OffsetAt) -> dict[Partition, int]:
     """Return an offset of each partition, without those whose leader does not respond."""
-    from confluent_kafka import KafkaException, TopicPartition
-
-    if not keys:
-        return {}
-    futures = admin.list_offsets(
-        {TopicPartition(*key): spec for key in keys}, request_timeout=connection.timeout_s
-    )
-    found: dict[Key, int] = {}
-    for partition, future in futures.items():
-        try:
-            found[partition.topic, partition.partition] = future.result().offset
-        except KafkaException:
-            # The check of partitions reports a missing leader.
-            continue
-    return found
+    found = admin.list_offsets(dict.fromkeys(partitions, at))
+    # The check of partitions reports a missing leader.
+    return {each: offset for each, offset in found.items() if isinstance(offset, int)}

@@ -26,6 +26,12 @@ _PROFILE: Final = {
     "properties": "The client properties by name. Passwords are masked.",
 }
 
+_QUOTA_ENTITY: Final = {
+    "user": "The user, empty for the default of users, or null.",
+    "client_id": "The client id, empty for the default of client ids, or null.",
+    "ip": "The address, empty for the default of addresses, or null.",
+}
+
 CLUSTER: Final[dict[str, JsonOutput]] = {
     "cluster up": rows(
         {
@@ -93,6 +99,9 @@ CLUSTER: Final[dict[str, JsonOutput]] = {
     ),
     "broker config set": rows({"setting": "The name of the setting.", **RESULT}),
     "broker config unset": rows({"setting": "The name of the setting.", **RESULT}),
+    "quota list": rows({**_QUOTA_ENTITY, "quotas": "The values by the names of the quotas."}),
+    "quota set": rows({**_QUOTA_ENTITY, "quota": "The name of the quota.", **RESULT}),
+    "quota delete": rows({**_QUOTA_ENTITY, "quota": "The name of the quota.", **RESULT}),
     "doctor": one(
         {
             "healthy": "Whether no check is `unhealthy`.",

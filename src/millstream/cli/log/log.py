@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
+from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, counted, format_bytes, format_time
 
 if TYPE_CHECKING:
     from millstream.cli.log.dump import Row
+    from millstream.cli.support.progress import Progress
 
 app = typer.Typer(no_args_is_help=True, help="Show the files of a data directory.")
 
@@ -30,6 +35,8 @@ _BATCH_COLUMNS: Final = (
     ("FLAGS", "flags", -5),
 )
 _VALUE_CHARACTERS_MAX: Final = 200
+#: The rows that --quiet shows.
+_QUIET_TYPES: Final = ("damage", "summary")
 
 
 @app.callback()
@@ -68,20 +75,18 @@ def dump(
     from millstream.cli.log.dump import dump_file
 
     damaged: list[Path] = []
-    for path in _files(paths):
-        try:
-            rows: Iterator[Row] = dump_file(path, deep=deep, verify=verify)
-            shown = _collect_damage(rows, path, damaged)
-            if as_json:
-                _print_json(path, shown, quiet)
-            else:
-                _print_file(path, shown, quiet)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise CommandError(
-                ExitCode.FAILED, f"cannot read {path}: {error.strerror or error}."
-            ) from None
+    print_rows = _print_json if as_json else _print_file
+    with closing(_watched(_files(paths), quiet)) as files:
+        for path, watched in files:
+            try:
+                rows = watched(dump_file(path, deep=deep, verify=verify))
+                print_rows(path, _collect_damage(rows, path, damaged), quiet)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                raise CommandError(
+                    ExitCode.FAILED, f"cannot read {path}: {error.strerror or error}."
+                ) from None
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
         raise CommandError(ExitCode.DAMAGED, f"damage found in {damaged[0]}{more}.")
@@ -111,6 +116,52 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+def _watched(
+    paths: Sequence[Path], quiet: bool
+) -> Generator[tuple[Path, Callable[[Iterator[Row]], Iterable[Row]]]]:
+    """Yield each file with a function that passes its rows on and shows the progress.
+
+    Rows on a terminal show the progress themselves, and a bar would be printed among them. With
+    `quiet` there are few rows: on a terminal they are held back while the bar is shown."""
+    if _is_terminal():
+        for path in paths:
+            yield path, partial(_quiet_rows, path) if quiet else iter
+        return
+    sizes = [_size(path) for path in paths]
+    start = 0
+    with progress("bytes read", total=sum(sizes)) as shown:
+        for path, size in zip(paths, sizes, strict=True):
+            yield path, partial(_reported, shown, start)
+            start += size
+            shown.update(start)
+
+
+def _quiet_rows(path: Path, rows: Iterator[Row]) -> list[Row]:
+    """Return the damage and the summary of a file, and show the progress meanwhile."""
+    with progress(f"bytes of {path.name} read", total=_size(path)) as shown:
+        return [row for row in _reported(shown, 0, rows) if row["type"] in _QUIET_TYPES]
+
+
+def _reported(shown: Progress, start: int, rows: Iterator[Row]) -> Iterator[Row]:
+    """Yield the rows of a file. `start` is the size of all files before it."""
+    for row in rows:
+        if row["type"] == "batch":
+            shown.update(start + row["position"])
+        yield row
+
+
+def _size(path: Path) -> int:
+    """Return the size of a file, or 0 if it was deleted: reading it reports that."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
 def _collect_damage(rows: Iterable[Row], path: Path, damaged: list[Path]) -> Iterator[Row]:
     for row in rows:
         if row["type"] == "damage" and path not in damaged[-1:]:
@@ -120,7 +171,7 @@ def _collect_damage(rows: Iterable[Row], path: Path, damaged: list[Path]) -> Ite
 
 def _print_json(path: Path, rows: Iterable[Row], quiet: bool) -> None:
     for row in rows:
-        if not quiet or row["type"] in ("damage", "summary"):
+        if not quiet or row["type"] in _QUIET_TYPES:
             typer.echo(json.dumps({"file": str(path), **row}, ensure_ascii=False))
 
 

@@ -25,6 +25,7 @@ def client_failure(
         is_missing,
         is_unreachable,
     )
+    from millstream.client.error_page import page_of
 
     sentence = _sentence(error)
     if isinstance(error, UsageError):
@@ -44,7 +45,7 @@ def client_failure(
         return missing_topic(name) if name else CommandError(ExitCode.NOT_FOUND, sentence)
     if is_existing(error.code):
         return CommandError(ExitCode.EXISTS, f"topic {topic or _named_topic(error)!r} exists.")
-    return CommandError(ExitCode.FAILED, sentence)
+    return CommandError(ExitCode.FAILED, sentence, page_of(error.code))
 
 
 def _named_topic(error: Exception) -> str | None:

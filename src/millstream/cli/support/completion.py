@@ -56,7 +56,7 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _found(ctx: typer.Context, names: Callable[[Connection], list[str]]) -> list[str]:
-    from confluent_kafka import KafkaException
+    from millstream.client.error import MillstreamError
 
     given: dict[str, Any] = ctx.params
     try:
@@ -64,20 +64,28 @@ def _found(ctx: typer.Context, names: Callable[[Connection], list[str]]) -> list
             given.get("servers") or SERVERS_DEFAULT, given.get("properties"), TIMEOUT_S
         )
         return names(connection)
-    except (CommandError, KafkaException):
+    except (CommandError, MillstreamError):
         # An error message would appear in the middle of the line that the user types.
         return []
 
 
 def _topics(connection: Connection) -> list[str]:
-    return list(connection.metadata(connection.admin()).topics)
+    with connection.open_admin() as admin:
+        return admin.list_topics(internal=True)
 
 
 def _groups(connection: Connection) -> list[str]:
-    admin, _ = connection.reach()
-    found = admin.list_consumer_groups(request_timeout=TIMEOUT_S).result()
-    return [group.group_id for group in found.valid]
+    from millstream.client.admin import IncompleteListing
+
+    with connection.open_admin() as admin:
+        try:
+            found = admin.list_groups()
+        except IncompleteListing as error:
+            found = error.groups
+    return [group.group_id for group in found]
 
 
 def _brokers(connection: Connection) -> list[str]:
-    return [str(broker) for broker in connection.metadata(connection.admin()).brokers]
+    admin, described = connection.reach()
+    admin.close()
+    return [str(broker.node_id) for broker in described.brokers]

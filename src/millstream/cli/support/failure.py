@@ -20,12 +20,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import typer
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -85,22 +82,6 @@ def say_error(message: str) -> None:
     typer.echo(message, err=True)
 
 
-def from_kafka_error(
-    error: KafkaError, what: str, servers: str, topic: str | None = None
-) -> CommandError:
-    """Return the failure for an error of librdkafka; `what` names the action."""
-    from millstream.client.error_page import page_of
-
-    code, page = _exit_code(error), page_of(error.code())
-    if code is ExitCode.NOT_FOUND and topic is not None:
-        return CommandError(
-            code, f"topic {topic!r} does not exist: `millstream topic list` shows all topics.", page
-        )
-    if code is ExitCode.NO_CONNECTION:
-        return no_connection(servers, str(error.str()))
-    return CommandError(code, f"{what}: {_sentence(error)} ({error.name()})", page)
-
-
 def no_connection(servers: str, reason: str) -> CommandError:
     return CommandError(
         ExitCode.NO_CONNECTION,
@@ -108,22 +89,6 @@ def no_connection(servers: str, reason: str) -> CommandError:
         " Start one with `millstream serve`, or name another with --bootstrap-server.",
         "errors#no-connection",
     )
-
-
-def _sentence(error: KafkaError) -> str:
-    text = str(error.str() or "no reason given")
-    return text.removeprefix("Broker: ").removeprefix("Local: ").rstrip(".")
-
-
-def _exit_code(error: KafkaError) -> ExitCode:
-    from millstream.client.error import is_existing, is_missing, is_unreachable
-
-    code = error.code()
-    if is_missing(code):
-        return ExitCode.NOT_FOUND
-    if is_unreachable(code):
-        return ExitCode.NO_CONNECTION
-    return ExitCode.EXISTS if is_existing(code) else ExitCode.FAILED
 
 
 @contextmanager

@@ -7,10 +7,10 @@ belong on standard output and are not printed here.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from millstream.cli.support.terminal import error_console, note
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DELAY_S: Final = 2.0
 #: The time between lines if standard error is not a terminal.
 LINE_INTERVAL_S: Final = 5.0
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -88,6 +90,12 @@ class Progress:
         """Report that `count` more units are done."""
         with self._lock:
             self.state.done += count
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items. Each counts as done when the next one is requested."""
+        for item in items:
+            yield item
+            self.advance()
 
     def _begin(self) -> None:
         self._thread.start()

@@ -18,6 +18,7 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import EXIT_CODES_HELP, CommandError, ExitCode, guarded
 from millstream.cli.support.option import RegexOption, YesOption, name_matcher
 from millstream.cli.support.outcome import confirm
+from millstream.cli.support.progress import progress
 from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
@@ -82,10 +83,11 @@ def list_transactions(
     with connected_cluster(servers, properties, timeout) as cluster:
         admin = TransactionAdmin(cluster, timeout)
         if hanging:
-            _print_hanging(admin.hanging(int(idle * 1000), topics or ()), as_json)
+            _print_hanging(_hanging(admin, idle, topics), as_json)
             return
         open_ms = -1 if open_for is None else int(open_for * 1000)
-        found = admin.listed(states or (), producer_ids or (), open_ms)
+        with progress("listing transactions"):
+            found = admin.listed(states or (), producer_ids or (), open_ms)
     if pattern is not None:
         matches = name_matcher([pattern], is_regex=regex)
         found = [each for each in found if matches(each.transactional_id)]
@@ -96,6 +98,15 @@ def list_transactions(
         print_table(headings, found, right=("COORDINATOR", "PRODUCER ID"))
     else:
         note("No transactions match.")
+
+
+def _hanging(
+    admin: TransactionAdmin, idle: Duration, topics: list[str] | None
+) -> list[OpenTransaction]:
+    with progress("partitions checked") as shown:
+        return admin.hanging(
+            int(idle * 1000), topics or (), lambda done, total: shown.update(done, total=total)
+        )
 
 
 def _print_hanging(found: list[OpenTransaction], as_json: bool) -> None:
@@ -178,19 +189,21 @@ def abort(
             if not yes:
                 question = f"Fence the producer of {transactional_id}?"
                 confirm(question, "aborting", "nothing was aborted.")
-            admin.fence(transactional_id)
+            with progress(f"fencing the producer of {transactional_id}"):
+                admin.fence(transactional_id)
             if as_json:
                 print_json([{"transactional_id": transactional_id, "result": "fenced"}])
             else:
                 typer.echo(f"{transactional_id}: fenced")
             return
-        found = admin.hanging(int(idle * 1000), topics or ())
+        found = _hanging(admin, idle, topics)
         if not as_json or not yes:
             _print_hanging(found, as_json=False)
         if found and not yes:
             confirm("Abort all of these?", "aborting", "nothing was aborted.")
-        for each in found:
-            admin.abort(each)
+        with progress("transactions aborted", total=len(found)) as shown:
+            for each in shown.each(found):
+                admin.abort(each)
         if as_json:
             print_json([{**each._asdict(), "result": "aborted"} for each in found])
         elif found:

@@ -9,8 +9,8 @@ producer ids and the partitions of their transactions.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from millstream.cli.support.cluster_connection import rejection
 from millstream.cli.support.failure import CommandError, ExitCode
@@ -39,6 +39,12 @@ _RETRY_S: Final = 0.05
 _FENCING_TIMEOUT_MS: Final = 1
 
 Described = DescribeTransactionsResponse.State
+#: Gets the number of partitions that were read, and of all.
+OnProgress: TypeAlias = Callable[[int, int], None]
+
+
+def _ignore(done: int, total: int) -> None:
+    """Report no progress."""
 
 
 class Listed(NamedTuple):
@@ -134,7 +140,9 @@ class TransactionAdmin:
 
     # Partitions
 
-    def open_transactions(self, topics: Collection[str] = ()) -> Iterator[OpenTransaction]:
+    def open_transactions(
+        self, topics: Collection[str] = (), on_progress: OnProgress = _ignore
+    ) -> Iterator[OpenTransaction]:
         """Yield the open transactions of the topics, or of all topics."""
         by_leader: dict[int, dict[str, list[int]]] = {}
         for topic in self._cluster.topics():
@@ -142,8 +150,13 @@ class TransactionAdmin:
                 continue
             for partition, leader in topic.leaders.items():
                 by_leader.setdefault(leader, {}).setdefault(topic.name, []).append(partition)
-        for leader, wanted in by_leader.items():
+        counts = [sum(map(len, wanted.values())) for wanted in by_leader.values()]
+        done, total = 0, sum(counts)
+        on_progress(done, total)
+        for (leader, wanted), count in zip(by_leader.items(), counts, strict=True):
             yield from self._open_on(leader, wanted)
+            done += count
+            on_progress(done, total)
 
     def _open_on(self, leader: int, wanted: dict[str, list[int]]) -> Iterator[OpenTransaction]:
         request = DescribeProducersRequest(
@@ -170,11 +183,18 @@ class TransactionAdmin:
                             each.last_timestamp,
                         )
 
-    def hanging(self, idle_ms_min: int, topics: Collection[str] = ()) -> list[OpenTransaction]:
+    def hanging(
+        self,
+        idle_ms_min: int,
+        topics: Collection[str] = (),
+        on_progress: OnProgress = _ignore,
+    ) -> list[OpenTransaction]:
         """Return open transactions that no coordinator knows, idle for at least `idle_ms_min`."""
         idle_since_ms = time.time_ns() // 1_000_000 - idle_ms_min
         candidates = [
-            each for each in self.open_transactions(topics) if each.last_timestamp <= idle_since_ms
+            each
+            for each in self.open_transactions(topics, on_progress)
+            if each.last_timestamp <= idle_since_ms
         ]
         if not candidates:
             return []

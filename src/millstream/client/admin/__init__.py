@@ -26,6 +26,7 @@ from millstream.client.admin.result import (
     NewTopic,
     Outcome,
     PartitionDescription,
+    QuotaEntity,
     Reassignment,
     TopicDescription,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "OffsetChange",
     "Outcome",
     "PartitionDescription",
+    "QuotaEntity",
     "Reassignment",
     "TopicDescription",
 ]

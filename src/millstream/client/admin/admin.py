@@ -30,7 +30,9 @@ from millstream.client.admin.result import (
     ConfigResource,
     NewTopic,
     Outcome,
+    QuotaEntity,
     Reassignment,
+    ScramMechanism,
     TopicDescription,
 )
 from millstream.client.connection import ConnectionOptions, ConnectionSettings
@@ -202,6 +204,21 @@ class Admin:
         """Return the brokers that are alive, and the controller."""
         return topic_request.describe_cluster(self._handle, self.timeout)
 
+    def elect_leaders(
+        self, partitions: Iterable[Partition] | None = None, *, unclean: bool = False
+    ) -> dict[Partition, Outcome[bool]]:
+        """Elect leaders of these partitions, or of all. Return whether each has a new leader.
+
+        The preferred replica becomes the leader if it is in sync. With `unclean`, partitions
+        without a leader get a live replica that may lack acknowledged records: these are lost. The
+        result is False for a partition that needs no election. An election for all partitions
+        leaves those out.
+        """
+        from millstream.client.admin import protocol_request
+
+        chosen = None if partitions is None else [Partition(*each) for each in partitions]
+        return protocol_request.elect_leaders(self._handle, chosen, self.timeout, unclean=unclean)
+
     def alter_partition_reassignments(
         self, targets: Mapping[Partition, Sequence[int] | None]
     ) -> dict[Partition, Outcome[None]]:
@@ -221,6 +238,67 @@ class Admin:
 
         names = None if topics is None else _names(topics, "topics")
         return protocol_request.list_reassignments(self._handle, names, self.timeout)
+
+    # Users
+
+    def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Sequence[ScramMechanism] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create a user that logs in with a password.
+
+        The password is not sent: the brokers get what SCRAM derives from it.
+        """
+        from millstream.client.admin import user_request
+
+        user_request.create_user(self._handle, name, password, mechanisms, iterations, self.timeout)
+
+    def list_users(self) -> dict[str, dict[ScramMechanism, int]]:
+        """Return the iterations of each user's credentials, by user and mechanism."""
+        from millstream.client.admin import user_request
+
+        return user_request.list_users(self._handle, self.timeout)
+
+    def alter_user(self, name: str, password: str, *, iterations: int | None = None) -> None:
+        """Change the password of a user, for all mechanisms that the user has."""
+        from millstream.client.admin import user_request
+
+        user_request.alter_user(self._handle, name, password, iterations, self.timeout)
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user. Connections that are logged in stay open."""
+        from millstream.client.admin import user_request
+
+        user_request.delete_user(self._handle, name, self.timeout)
+
+    # Quotas
+
+    def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, Outcome[None]]:
+        """Set these quotas of each entity and no others. None removes a quota.
+
+        The quotas are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate, and for an address connection_creation_rate.
+        """
+        from millstream.client.admin import protocol_request
+
+        return protocol_request.alter_quotas(
+            self._handle, changes, self.timeout, validate_only=validate_only
+        )
+
+    def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all users, client ids and addresses that have any."""
+        from millstream.client.admin import protocol_request
+
+        return protocol_request.list_quotas(self._handle, self.timeout)
 
     # Settings
 

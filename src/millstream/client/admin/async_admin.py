@@ -29,7 +29,9 @@ from millstream.client.admin.result import (
     ConfigResource,
     NewTopic,
     Outcome,
+    QuotaEntity,
     Reassignment,
+    ScramMechanism,
     TopicDescription,
 )
 from millstream.client.connection import ConnectionOptions
@@ -165,6 +167,18 @@ class AsyncAdmin:
         """Return the brokers that are alive, and the controller."""
         return await self._run(self._admin.describe_cluster)
 
+    async def elect_leaders(
+        self, partitions: Iterable[Partition] | None = None, *, unclean: bool = False
+    ) -> dict[Partition, Outcome[bool]]:
+        """Elect leaders of these partitions, or of all. Return whether each has a new leader.
+
+        The preferred replica becomes the leader if it is in sync. With `unclean`, partitions
+        without a leader get a live replica that may lack acknowledged records: these are lost. The
+        result is False for a partition that needs no election. An election for all partitions
+        leaves those out.
+        """
+        return await self._run(self._admin.elect_leaders, partitions, unclean=unclean)
+
     async def alter_partition_reassignments(
         self, targets: Mapping[Partition, Sequence[int] | None]
     ) -> dict[Partition, Outcome[None]]:
@@ -179,6 +193,55 @@ class AsyncAdmin:
     ) -> dict[Partition, Reassignment]:
         """Return the partitions that are moving, of these topics or of all."""
         return await self._run(self._admin.list_partition_reassignments, topics)
+
+    # Users
+
+    async def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Sequence[ScramMechanism] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create a user that logs in with a password.
+
+        The password is not sent: the brokers get what SCRAM derives from it.
+        """
+        await self._run(
+            self._admin.create_user, name, password, mechanisms=mechanisms, iterations=iterations
+        )
+
+    async def list_users(self) -> dict[str, dict[ScramMechanism, int]]:
+        """Return the iterations of each user's credentials, by user and mechanism."""
+        return await self._run(self._admin.list_users)
+
+    async def alter_user(self, name: str, password: str, *, iterations: int | None = None) -> None:
+        """Change the password of a user, for all mechanisms that the user has."""
+        await self._run(self._admin.alter_user, name, password, iterations=iterations)
+
+    async def delete_user(self, name: str) -> None:
+        """Delete a user. Connections that are logged in stay open."""
+        await self._run(self._admin.delete_user, name)
+
+    # Quotas
+
+    async def alter_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> dict[QuotaEntity, Outcome[None]]:
+        """Set these quotas of each entity and no others. None removes a quota.
+
+        The quotas are Kafka's: producer_byte_rate, consumer_byte_rate, request_percentage,
+        controller_mutation_rate, and for an address connection_creation_rate.
+        """
+        return await self._run(self._admin.alter_quotas, changes, validate_only=validate_only)
+
+    async def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all users, client ids and addresses that have any."""
+        return await self._run(self._admin.list_quotas)
 
     # Settings
 

@@ -14,7 +14,7 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from millstream.client.admin.handle import AdminHandle
-from millstream.client.admin.result import Outcome, Reassignment
+from millstream.client.admin.result import Outcome, QuotaEntity, Reassignment
 from millstream.client.error import BrokerError, TimedOut, UsageError
 from millstream.client.record import Partition
 from millstream.model.error import BrokerError as ProtocolRejection
@@ -23,9 +23,17 @@ from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.cluster_client import GROUP, ClusterClient
 from millstream.protocol.connection_setting import ConnectionSettings, connection_settings
 from millstream.protocol.error import ConnectionLost, SettingError, Unavailable
+from millstream.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 )
 from millstream.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -35,6 +43,7 @@ from millstream.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -50,6 +59,8 @@ _logger = logging.getLogger(__name__)
 #: The type of brokers as resources, and the operations on their settings, in the protocol.
 _BROKER: Final = 4
 _SET, _DELETE = 0, 1
+#: The types of elections in the protocol.
+_PREFERRED, _UNCLEAN = 0, 1
 
 
 @contextmanager
@@ -174,6 +185,81 @@ def _offset_rows(partitions: Iterable[Partition]) -> list[OffsetDeleteRequest.To
     return list(rows.values())
 
 
+# Quotas
+
+
+def alter_quotas(
+    handle: AdminHandle,
+    changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+    timeout: float,
+    *,
+    validate_only: bool,
+) -> dict[QuotaEntity, Outcome[None]]:
+    """Set the quotas of each entity. None removes a quota."""
+    if not changes:
+        return {}
+    what = "Altering quotas"
+    request = AlterClientQuotasRequest(
+        entries=[_quota_entry(entity, quotas) for entity, quotas in changes.items()],
+        validate_only=validate_only,
+    )
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "alter quotas",
+            lambda: cluster.any_connection().call(request, AlterClientQuotasResponse),
+        )
+    return {
+        _quota_entity(row.entity): rejection(row.error_code, what, row.error_message)
+        if row.error_code
+        else None
+        for row in response.entries
+    }
+
+
+def list_quotas(handle: AdminHandle, timeout: float) -> dict[QuotaEntity, dict[str, float]]:
+    """Return the quotas of all entities."""
+    what = "Listing quotas"
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "list quotas",
+            lambda: cluster.any_connection().call(
+                DescribeClientQuotasRequest(), DescribeClientQuotasResponse
+            ),
+        )
+    if response.error_code:
+        raise rejection(response.error_code, what, response.error_message)
+    return {
+        _quota_entity(row.entity): {each.key: each.value for each in row.values}
+        for row in response.entries or ()
+    }
+
+
+def _quota_entry(
+    entity: QuotaEntity, quotas: Mapping[str, float | None]
+) -> AlterClientQuotasRequest.Entry:
+    shape = AlterClientQuotasRequest.Entry
+    named = {"user": entity.user, "client-id": entity.client_id, "ip": entity.ip}
+    return shape(
+        entity=[
+            shape.Entity(entity_type=kind, entity_name=name or None)
+            for kind, name in named.items()
+            if name is not None
+        ],
+        ops=[
+            shape.Op(key=key, value=value or 0.0, remove=value is None)
+            for key, value in quotas.items()
+        ],
+    )
+
+
+def _quota_entity(
+    pairs: Iterable[AlterClientQuotasResponse.Entry.Entity]
+    | Iterable[DescribeClientQuotasResponse.Entry.Entity],
+) -> QuotaEntity:
+    named = {each.entity_type: each.entity_name or QuotaEntity.DEFAULT for each in pairs}
+    return QuotaEntity(user=named.get("user"), client_id=named.get("client-id"), ip=named.get("ip"))
+
+
 # Reassignments
 
 
@@ -240,6 +326,52 @@ def _alter_rows(
         row = rows.setdefault(topic, shape(name=topic, partitions=[]))
         replicas = None if brokers is None else list(brokers)
         row.partitions.append(shape.Partition(partition_index=number, replicas=replicas))
+    return list(rows.values())
+
+
+# Elections
+
+
+def elect_leaders(
+    handle: AdminHandle, partitions: Iterable[Partition] | None, timeout: float, *, unclean: bool
+) -> dict[Partition, Outcome[bool]]:
+    """Elect leaders of these partitions, or of all."""
+    what = "Electing leaders"
+    wanted = None if partitions is None else list(dict.fromkeys(partitions))
+    if wanted is not None and not wanted:
+        return {}
+    request = ElectLeadersRequest(
+        election_type=_UNCLEAN if unclean else _PREFERRED,
+        topic_partitions=None if wanted is None else _election_rows(wanted),
+        timeout_ms=int(timeout * 1000),
+    )
+    with connected(handle, what, timeout) as cluster:
+        response = cluster.attempt(
+            "elect leaders",
+            lambda: cluster.any_connection().call(request, ElectLeadersResponse),
+        )
+    if response.error_code:
+        raise rejection(response.error_code, what)
+    return {
+        Partition(topic.topic, row.partition_id): _election(topic.topic, row)
+        for topic in response.replica_election_results
+        for row in topic.partition_result
+    }
+
+
+def _election(topic: str, row: ElectLeadersResponse.Topic.Partition) -> Outcome[bool]:
+    """Return whether a leader was elected, or the error."""
+    if row.error_code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED):
+        return row.error_code == ErrorCode.NONE
+    what = f"Electing a leader of {topic}-{row.partition_id}"
+    return rejection(row.error_code, what, row.error_message)
+
+
+def _election_rows(partitions: Iterable[Partition]) -> list[ElectLeadersRequest.Topic]:
+    rows: dict[str, ElectLeadersRequest.Topic] = {}
+    for topic, number in partitions:
+        row = rows.setdefault(topic, ElectLeadersRequest.Topic(topic=topic, partitions=[]))
+        row.partitions.append(number)
     return list(rows.values())
 
 

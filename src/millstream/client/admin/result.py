@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 from millstream.client.error import MillstreamError
 
@@ -14,6 +14,23 @@ T = TypeVar("T")
 #: The outcome for one item of a call with several items: its result, or the error.
 Outcome: TypeAlias = T | MillstreamError
 ResourceKind: TypeAlias = Literal["topic", "broker", "group"]
+ScramMechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaEntity:
+    """Who has a quota: a user, a client id, both together, or an address.
+
+    `QuotaEntity.DEFAULT` instead of a name means all users (client ids, addresses) that have no
+    quota of their own.
+    """
+
+    #: No user, client id or address has an empty name.
+    DEFAULT: ClassVar[str] = ""
+
+    user: str | None = None
+    client_id: str | None = None
+    ip: str | None = None
 
 
 class BrokerNode(NamedTuple):

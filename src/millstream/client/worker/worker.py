@@ -61,7 +61,7 @@ class Worker:
     messages may come again, but none is lost. A message that kills its process each time becomes a
     dead letter too, and so does one whose output brokers reject. With `transactional=True` the
     records that handlers send are visible once. The keywords are those of `WorkerSettings`. A
-    handler may be a coroutine function.
+    handler may be a coroutine function; plain handlers beside it run on threads.
     """
 
     def __init__(
@@ -126,8 +126,9 @@ class Worker:
     def middleware(self, function: Function) -> Function:
         """Decorator: call `function(job, call_next)` around each handler call.
 
-        It calls `call_next(job)`, or awaits it if the handlers are coroutine functions. The first
-        middleware is the outermost one. An exception of the handler passes through it.
+        It calls `call_next(job)`. If any handler is a coroutine function, middleware has to be
+        `async def` and awaits `call_next(job)`. The first middleware is the outermost one. An
+        exception of the handler passes through it.
         """
         self._routes.add_middleware(function)
         return function

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from millstream.metadata.image import ClusterImage
@@ -57,3 +57,26 @@ class ImageTopicView:
 
     def names(self) -> Iterable[str]:
         return (name for name in self._image.topics if name not in _INTERNAL)
+
+
+class VisibleTopics:
+    """A view in which patterns match only some of the topics."""
+
+    __slots__ = ("_is_visible", "_topics")
+
+    def __init__(self, topics: TopicView, is_visible: Callable[[str], bool]) -> None:
+        self._topics = topics
+        self._is_visible = is_visible
+
+    @property
+    def version(self) -> int:
+        return self._topics.version
+
+    def topic(self, name: str) -> AssignableTopic | None:
+        return self._topics.topic(name)
+
+    def name_of(self, topic_id: TopicId) -> str | None:
+        return self._topics.name_of(topic_id)
+
+    def names(self) -> Iterable[str]:
+        return filter(self._is_visible, self._topics.names())

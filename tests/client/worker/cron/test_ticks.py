@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
 from millstream.client.record import Partition, Record
 from millstream.client.worker.cron.expression import CronExpression
 from millstream.client.worker.cron.ticks import CronJob, Tick, TickHandler, TickSchedule
+from millstream.client.worker.handler.routes import Routes
 from millstream.client.worker.message.header import Origin
 from millstream.client.worker.message.job import Job
 from millstream.client.worker.message.work_item import WorkItem
@@ -77,6 +80,24 @@ def test_a_function_without_arguments() -> None:
     ran: list[str] = []
     handler(lambda: ran.append("x"))(tick_job("a", 1000, 1))
     assert ran == ["x"]
+
+
+def test_plain_jobs_beside_coroutine_functions_run_on_threads() -> None:
+    ran: list[tuple[str, bool]] = []
+
+    def plain() -> None:
+        ran.append(("plain", threading.current_thread() is threading.main_thread()))
+
+    async def task(job: Job) -> None:
+        ran.append(("task", threading.current_thread() is threading.main_thread()))
+
+    routes = Routes()
+    for function in (plain, task):
+        routes.add_cron(CronJob(function.__name__, CronExpression("@daily"), function))
+    compiled = routes.compiled("g.cron")
+    for name in ("plain", "task"):
+        asyncio.run(compiled(tick_job(name, 1000, 1)))
+    assert ran == [("plain", False), ("task", True)]
 
 
 def test_an_unknown_job_is_a_dead_letter() -> None:

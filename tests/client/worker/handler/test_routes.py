@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -101,6 +102,100 @@ def test_each_topic_has_its_handler(
     assert letter.value == b'{"id": "one"}'
 
 
+def test_plain_handlers_beside_coroutine_functions(
+    bootstrap: str, topics: list[str], name: Name
+) -> None:
+    """The plain handler waits for the other one: it does not block the event loop."""
+    orders, refunds = topics
+    gate = threading.Event()
+    seen: dict[str, str] = {}
+    worker = Worker(bootstrap, group_id=name("group"), attempts_max=1)
+
+    @worker.handler(orders)
+    def bill(order: Order) -> None:
+        assert gate.wait(SECONDS_MAX)
+        seen["bill"] = threading.current_thread().name
+
+    @worker.handler(refunds)
+    async def refund(job: Job) -> None:
+        seen["refund"] = threading.current_thread().name
+        gate.set()
+
+    @worker.cron("0 0 1 1 *")
+    def close_year() -> None: ...
+
+    @worker.middleware
+    async def around(job: Job, call_next: Any) -> None:
+        await call_next(job)
+
+    send(bootstrap, orders, '{"id": 1}', '{"id": "one"}')
+    with worker:
+        wait_until(lambda: worker.in_progress == 1, "the plain handler", SECONDS_MAX)
+        send(bootstrap, refunds, "2")
+        wait_until(lambda: worker.counts.done == 2, "the jobs", SECONDS_MAX)
+        wait_until(lambda: worker.counts.dead == 1, "the dead letter", SECONDS_MAX)
+    assert seen == {"bill": "millstream-worker-call", "refund": "millstream-worker-tasks"}
+    [letter] = DeadLetterTopic(orders, bootstrap).letters()
+    assert letter.error_type == "millstream.client.worker.failure.InvalidPayload"
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "coroutine"])
+def test_an_exit_of_a_handler_beside_a_coroutine_function_ends_only_its_attempt(
+    bootstrap: str, topics: list[str], name: Name, is_async: bool
+) -> None:
+    failing, working = topics
+    worker = Worker(bootstrap, group_id=name("group"), attempts_max=1)
+    if is_async:
+
+        @worker.handler(failing)
+        async def leave(job: Job) -> None:
+            sys.exit(3)
+    else:
+
+        @worker.handler(failing)
+        def leave_plainly(job: Job) -> None:
+            sys.exit(3)
+
+    @worker.handler(working)
+    async def work(job: Job) -> None: ...
+
+    with worker:
+        send(bootstrap, failing, "x")
+        wait_until(lambda: worker.counts.dead == 1, "the dead letter", SECONDS_MAX)
+        send(bootstrap, working, "y")
+        wait_until(lambda: worker.counts.done == 1, "the other job", SECONDS_MAX)
+    [letter] = DeadLetterTopic(failing, bootstrap).letters()
+    assert letter.error_type == "SystemExit"
+
+
+def test_a_late_plain_handler_beside_a_coroutine_function(
+    bootstrap: str, topics: list[str], name: Name
+) -> None:
+    """Its attempt has failed, and its thread does not take the place of another handler."""
+    late, other = topics
+    gate = threading.Event()
+    attempts: list[int] = []
+    worker = Worker(
+        bootstrap, group_id=name("group"), concurrency=1, visibility_timeout=2.0, backoff=0.01
+    )
+
+    @worker.handler(late)
+    def wait(job: Job) -> None:
+        attempts.append(job.attempt)
+        if job.attempt == 1:
+            assert gate.wait(SECONDS_MAX)
+
+    @worker.handler(other)
+    async def work(job: Job) -> None: ...
+
+    with worker:
+        send(bootstrap, late, "x")
+        wait_until(lambda: worker.counts.done == 1, "the second attempt", SECONDS_MAX)
+        gate.set()
+    assert attempts[:2] == [1, 2]
+    assert worker.counts.timed_out >= 1
+
+
 def test_a_default_handler_beside_one_of_a_topic(
     bootstrap: str, topics: list[str], name: Name
 ) -> None:
@@ -178,7 +273,6 @@ def test_expired_messages_are_dropped(
 def test_a_retry_keeps_the_time_to_live(bootstrap: str, topics: list[str], name: Name) -> None:
     """The time counts from the message's own timestamp, also in a retry topic."""
     topic = topics[0]
-    send(bootstrap, topic, "x", headers={"millstream.ttl": "2"})
     worker = Worker(
         bootstrap,
         topics=[topic],
@@ -188,6 +282,8 @@ def test_a_retry_keeps_the_time_to_live(bootstrap: str, topics: list[str], name:
         attempts_max=1000,
     )
     with worker:
+        wait_until(lambda: worker.is_ready, "the group", SECONDS_MAX)
+        send(bootstrap, topic, "x", headers={"millstream.ttl": "2"})
         wait_until(lambda: worker.counts.expired == 1, "the end of the message", SECONDS_MAX)
     assert 1 <= worker.counts.retried < 20
 
@@ -263,7 +359,7 @@ def test_a_worker_that_cannot_start() -> None:
 
     worker = Worker("127.0.0.1:1", topics=["a"], group_id="g", handler=task)
     worker.middleware(lambda job, call_next: call_next(job))
-    with pytest.raises(UsageError, match="make all of them `async def` or none"):
+    with pytest.raises(UsageError, match=r"middleware .* make it `async def`, and await call_next"):
         started(worker)
 
 

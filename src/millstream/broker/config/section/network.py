@@ -99,9 +99,10 @@ class NetworkSection:
     max_connections: int = setting(
         _INT,
         10_000,
-        "Maximum number of connections over all listeners.",
+        "Maximum number of connections over all listeners, or of one listener.",
         minimum=0,
         scope=ConfigScope.CLUSTER_WIDE,
+        is_per_listener=True,
     )
     max_connections_per_ip: int = setting(
         _INT,
@@ -137,6 +138,12 @@ class NetworkSection:
         _LONG,
         128 * _MIB,
         "Bytes of responses pending on one connection; above it the connection is not read.",
+        minimum=1,
+    )
+    connection_max_requests_per_pass: int = setting(
+        _INT,
+        100,
+        "Requests of one connection that are handled before other connections have their turn.",
         minimum=1,
     )
     queued_max_request_bytes: int = setting(
@@ -178,6 +185,13 @@ class NetworkSection:
         protocol."""
         named = {protocol.value: protocol for protocol in SecurityProtocol}
         return named | listener.parse_protocols(self.listener_security_protocol_map)
+
+    @property
+    def listener_protocols(self) -> dict[str, SecurityProtocol]:
+        """The security protocol of each listener that this broker has."""
+        protocols = self.security_protocols
+        names = [endpoint.listener_name for endpoint in self.listen_endpoints]
+        return {name: protocols[name] for name in names}
 
     @property
     def inter_broker_listener(self) -> str:

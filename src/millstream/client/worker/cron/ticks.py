@@ -17,12 +17,14 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from millstream.client.worker.cron.expression import CronExpression
 from millstream.client.worker.message.job import Job
 
 _logger = logging.getLogger(__name__)
+
+OfJob: TypeAlias = Callable[[Job[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +80,26 @@ class TickSchedule:
         return (min(ticks) - now).total_seconds()
 
 
+#: Takes the function of a periodic job and its handler of ticks. Returns the handler to call.
+Adapt: TypeAlias = Callable[[Callable[..., Any], OfJob], OfJob]
+
+
+def _unchanged(_: Callable[..., Any], handler: OfJob) -> OfJob:
+    return handler
+
+
 class TickHandler:
     """Runs the job of a tick, and drops ticks that were sent twice."""
 
-    def __init__(self, jobs: Mapping[str, CronJob]) -> None:
-        self._functions = {name: _of_job(job.function) for name, job in jobs.items()}
+    def __init__(self, jobs: Mapping[str, CronJob], adapt: Adapt = _unchanged) -> None:
+        self._functions = {
+            name: adapt(job.function, _of_job(job.function)) for name, job in jobs.items()
+        }
         #: The time and the offset of the last tick of each job.
         self._seen: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
-    def function(self, *, is_async: bool) -> Callable[[Job[Any]], Any]:
+    def function(self, *, is_async: bool) -> OfJob:
         """Return the handler."""
         if is_async:
 
@@ -105,7 +117,7 @@ class TickHandler:
 
         return handle
 
-    def _chosen(self, job: Job[Any]) -> Callable[[Job[Any]], Any] | None:
+    def _chosen(self, job: Job[Any]) -> OfJob | None:
         """Return the function to call; None if the message is not a tick that has to run."""
         name = (job.record.raw_key or b"").decode(errors="replace")
         function = self._functions.get(name)
@@ -129,7 +141,7 @@ class TickHandler:
             return False
 
 
-def _of_job(function: Callable[..., Any]) -> Callable[[Job[Any]], Any]:
+def _of_job(function: Callable[..., Any]) -> OfJob:
     """Return a function of a job, for a function that may take no argument."""
     try:
         takes_job = bool(inspect.signature(function).parameters)

@@ -2,6 +2,11 @@
 
 `compiled` returns a single function of a job, once per session. A worker with one handler of plain
 jobs and no middleware gets that handler itself back: what is not used costs nothing per message.
+
+    handlers, periodic jobs and middleware      the worker runs them
+    all plain functions                         on threads
+    all coroutine functions                     as tasks of an event loop
+    both                                        as tasks; the plain ones on threads
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ from typing import Any, TypeAlias
 from millstream.client.error import UsageError
 from millstream.client.worker.cron.ticks import CronJob, TickHandler
 from millstream.client.worker.handler.payload import bound
+from millstream.client.worker.handler.thread_call import CallThreads
 from millstream.client.worker.message.job import Job
 from millstream.client.worker.policy.rate_limit import RateLimit
 
@@ -110,17 +116,22 @@ class Routes:
                 )
 
     def compiled(self, cron_topic: str) -> Handler:
-        """Return one function of a job. It is a coroutine function if the handlers are."""
+        """Return one function of a job. It is a coroutine function if any of the functions is."""
         is_async = self._is_async()
-        routes = {
-            topic: bound(route.function, is_async=is_async)
-            for topic, route in self._by_topic.items()
-        }
+        threads = CallThreads()
+
+        def adapted(function: Callable[..., Any], handler: Handler) -> Handler:
+            """Return the handler that calls `function`, so that it fits the others."""
+            is_plain = is_async and not is_coroutine(function)
+            return threads.asynchronous(handler) if is_plain else handler
+
+        def called(function: Callable[..., Any]) -> Handler:
+            return adapted(function, bound(function, is_async=is_coroutine(function)))
+
+        routes = {topic: called(route.function) for topic, route in self._by_topic.items()}
         if self._cron:
-            routes[cron_topic] = TickHandler(self._cron).function(is_async=is_async)
-        default = (
-            None if self._default is None else bound(self._default.function, is_async=is_async)
-        )
+            routes[cron_topic] = TickHandler(self._cron, adapted).function(is_async=is_async)
+        default = None if self._default is None else called(self._default.function)
         handler = default
         if routes:
             handler = _dispatch(routes, default, is_async=is_async)
@@ -132,19 +143,20 @@ class Routes:
         return handler
 
     def _is_async(self) -> bool:
-        """Whether the functions are coroutine functions. Raise if only some are."""
+        """Whether any function is a coroutine function. Raise for plain middleware then."""
         routes = [route for route in (self._default, *self._by_topic.values()) if route is not None]
         functions: list[object] = [route.function for route in routes]
         functions += [job.function for job in self._cron.values()]
         functions += self._middleware
-        kinds = {is_coroutine(function) for function in functions}
-        if len(kinds) > 1:
-            raise UsageError(
-                "Some handlers, periodic jobs or middleware of the worker are coroutine functions "
-                "and some are not. The first run on an event loop, the others on threads: make all "
-                "of them `async def` or none, or use two workers."
-            )
-        return kinds.pop()
+        if not any(map(is_coroutine, functions)):
+            return False
+        for function in self._middleware:
+            if not is_coroutine(function):
+                raise UsageError(
+                    f"The middleware {function!r} is a plain function, but other functions of the "
+                    "worker are coroutine functions: make it `async def`, and await call_next(job)."
+                )
+        return True
 
 
 def check_callable(function: object, what: str, wanted: str) -> None:

@@ -131,7 +131,9 @@ class TaskRunner:
             await self._handler(job)
             if job.unserialized:
                 await asyncio.to_thread(job.serialize_outputs)
-        except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 -- becomes the result
+        except GeneratorExit:
+            raise
+        except BaseException as failure:  # noqa: BLE001 -- sys.exit() too ends only the attempt
             error = failure
         self._tasks.pop(job, None)
         # `_fill` follows: the queue need not wake the loop for it, which costs a system call.

@@ -87,7 +87,7 @@ class WorkerSettings(ConnectionSettings):
     #: `key`: messages of one key run one after the other, and each is done, or a dead letter,
     #: before the next starts. `none`: all run at once, and failed ones wait in retry topics.
     order: Order = "key"
-    #: Handlers that run at once: threads, or tasks if the handler is a coroutine function.
+    #: Handlers that run at once: threads, or tasks if a handler is a coroutine function.
     concurrency: int = 16
     attempts_max: int = 5
     #: The delay before the second attempt is random, up to this. The bound doubles with each

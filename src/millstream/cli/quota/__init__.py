@@ -1,0 +1,1 @@
+"""`millstream quota`: quotas of users, client ids and addresses."""

@@ -1,0 +1,142 @@
+"""Decides whether a principal may do something, and remembers the decisions. Pure.
+
+A decision follows, in this order: super users may do everything; the ACLs decide
+(`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
+
+`decisions` holds the answers of the present ACLs. It is cleared when an ACL changes, and when it is
+full. On the hot path a check is one look-up in it.
+
+In learning mode every operation is allowed. The authorizer then keeps what each principal needed
+(`observation.py`), and the present ACLs tell what they would have denied.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final, NamedTuple, TypeAlias
+
+from millstream.metadata.image import ClusterImage, ImageDelta
+from millstream.model.acl import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from millstream.model.principal import Principal
+from millstream.security.acl.observation import Observations
+from millstream.security.acl.rule_set import Decision, RuleSet
+
+#: Decisions kept before the cache is cleared: some tens of megabytes at most.
+DECISIONS_MAX: Final = 100_000
+
+#: Principal, address of the client, operation, resource type, resource name.
+DecisionKey: TypeAlias = tuple[Principal, str, Operation, ResourceType, str]
+
+
+class AuthorizerOptions(NamedTuple):
+    """How the authorizer decides where ACLs do not."""
+
+    #: Principals in text form (`User:admin`) that may do everything.
+    super_users: frozenset[str] = frozenset()
+    #: Whether a resource that no ACL applies to is open to everyone.
+    allows_without_acl: bool = False
+    #: Whether everything is allowed, and what principals need is kept.
+    is_learning: bool = False
+
+
+class Authorizer:
+    """The decisions of one broker. Event loop only."""
+
+    __slots__ = ("_rules", "decisions", "denials", "observations", "options")
+
+    def __init__(self, options: AuthorizerOptions, image: ClusterImage) -> None:
+        self.options = options
+        self._rules = RuleSet(image.acls)
+        #: Whether each checked operation is allowed. Read by `Context.allows`.
+        self.decisions: dict[DecisionKey, bool] = {}
+        #: Denied requests, by operation and resource type.
+        self.denials: defaultdict[tuple[Operation, ResourceType], int] = defaultdict(int)
+        #: What principals needed, in learning mode.
+        self.observations = Observations()
+
+    @property
+    def is_learning(self) -> bool:
+        return self.options.is_learning
+
+    def apply_delta(self, image: ClusterImage, delta: ImageDelta) -> None:
+        """Use the ACLs of a new image."""
+        if not delta.acls:
+            return
+        for resource in delta.acls:
+            self._rules.put(resource, image.acls.get(resource))
+        self.decisions.clear()
+
+    def decide(self, key: DecisionKey) -> bool:
+        """Decide an operation that `decisions` does not hold, and remember the decision."""
+        principal, host, operation, resource_type, name = key
+        if len(self.decisions) >= DECISIONS_MAX:
+            self.decisions.clear()
+        allowed = self.would_allow(str(principal), host, operation, resource_type, name)
+        if self.options.is_learning:
+            if str(principal) not in self.options.super_users:
+                self.observations.add(str(principal), host, operation, resource_type, name)
+            allowed = True
+        self.decisions[key] = allowed
+        return allowed
+
+    def would_allow(
+        self, principal: str, host: str, operation: Operation, resource_type: int, name: str
+    ) -> bool:
+        """Return what super users and ACLs say, in learning mode too. Nothing is remembered."""
+        if principal in self.options.super_users:
+            return True
+        decision = self._rules.decide(principal, host, operation, resource_type, name)
+        if decision is Decision.UNDECIDED:
+            return self.options.allows_without_acl
+        return decision is Decision.ALLOWED
+
+    def is_visible(
+        self,
+        principal: Principal,
+        host: str,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: str,
+    ) -> bool:
+        """Return whether a list shows a resource. Learning mode hides nothing and keeps nothing:
+        a list needs no right on each resource that it shows."""
+        if self.options.is_learning:
+            return True
+        key = (principal, host, operation, resource_type, name)
+        found = self.decisions.get(key)
+        return self.decide(key) if found is None else found
+
+    def allows_any(
+        self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
+    ) -> bool:
+        """Return whether the principal may do this to at least one resource of the type."""
+        text = str(principal)
+        # A name without ACLs stands for all such resources, and for super users.
+        return self.would_allow(
+            text, host, operation, resource_type, _NO_RESOURCE
+        ) or self._rules.allows_any(text, host, operation, resource_type)
+
+    def operations(
+        self, principal: Principal, host: str, resource_type: ResourceType, name: str
+    ) -> int:
+        """Return the allowed operations on a resource as a bit field."""
+        field = 0
+        for operation in OPERATIONS_OF[resource_type]:
+            if self.is_visible(principal, host, operation, resource_type, name):
+                field |= 1 << operation
+        return field
+
+
+#: No resource has this name: topics have no spaces.
+_NO_RESOURCE: Final = "no resource"
+
+
+def all_operations(resource_type: ResourceType) -> int:
+    """Return all operations of a resource type as a bit field."""
+    return sum(1 << operation for operation in OPERATIONS_OF[resource_type])
+
+
+def resource_text(resource_type: ResourceType, name: str) -> str:
+    """Return a resource as audit trails and logs show it: `topic:orders`, `cluster`."""
+    kind = resource_type.name.lower().replace("_", "-")
+    return kind if name == CLUSTER_NAME and kind == "cluster" else f"{kind}:{name}"
