@@ -8,13 +8,16 @@ Topics are created through the plaintext listener.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from harness.broker_process import HOST, BrokerProcess, free_port
+from harness.raw_client import encode_frame
 from millstream.security.local_authority import LocalAuthority
+from millstream.wire.messages.api_versions import ApiVersionsRequest
 
 HOSTS = ("localhost", HOST)
 
@@ -69,6 +72,22 @@ class TlsHome:
             self.client(client)
             context.load_cert_chain(self.folder / f"{client}.pem")
         return context
+
+
+def exchange(port: int, context: ssl.SSLContext, host: str = HOST) -> str:
+    """Connect, and send a request. Return "ok" for a response, else the reason of the failure."""
+    try:
+        with (
+            socket.create_connection((HOST, port), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secured,
+        ):
+            # With TLS 1.3 a client learns only from its first read that it was rejected.
+            secured.sendall(encode_frame(ApiVersionsRequest(), 0))
+            return "ok" if secured.recv(4) else "closed"
+    except ssl.SSLError as error:
+        return error.reason or str(error)
+    except ConnectionResetError:
+        return "reset"
 
 
 class TlsBroker(BrokerProcess):

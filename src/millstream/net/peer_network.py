@@ -11,12 +11,16 @@ OSError.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from millstream.env.network import Listener, Network
 
+_logger = logging.getLogger(__name__)
+
+LOG_S: Final = 10.0
 #: Logs in on a transport, whose protocol it may replace. Returns the seconds for which the login is
 #: valid, None for ever. Raises OSError.
 LogIn = Callable[[asyncio.Transport], Awaitable[float | None]]
@@ -44,7 +48,7 @@ class _Waiting(asyncio.BufferedProtocol):
 class PeerNetwork:
     """Connects to other brokers: `env.network.Network`."""
 
-    __slots__ = ("_log_in", "_network", "_tls")
+    __slots__ = ("_log_in", "_logged_at", "_network", "_tls")
 
     def __init__(
         self,
@@ -57,6 +61,8 @@ class PeerNetwork:
         self._tls = tls
         #: None if the listener needs no login.
         self._log_in = log_in
+        #: By address of a broker.
+        self._logged_at: dict[str, float] = {}
 
     async def bind(
         self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
@@ -74,8 +80,8 @@ class PeerNetwork:
         is not accepted raises ssl.SSLError, which is one."""
         context = tls or self._tls()
         if self._log_in is None:
-            return await self._network.connect(host, port, factory, context)
-        transport = await self._network.connect(host, port, _Waiting, context)
+            return await self._open(host, port, factory, context)
+        transport = await self._open(host, port, _Waiting, context)
         try:
             lifetime_s = await self._log_in(transport)
         except BaseException:
@@ -90,3 +96,24 @@ class PeerNetwork:
             loop = asyncio.get_running_loop()
             loop.call_later(lifetime_s * _LIFETIME_SHARE, transport.close)
         return transport
+
+    async def _open(
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        context: ssl.SSLContext | None,
+    ) -> asyncio.Transport:
+        try:
+            return await self._network.connect(host, port, factory, context)
+        except ssl.SSLError as error:
+            self._note(f"{host}:{port}", error)
+            raise
+
+    def _note(self, address: str, error: ssl.SSLError) -> None:
+        """Log why TLS to a broker fails, once in `LOG_S` for each broker: callers retry."""
+        now = asyncio.get_running_loop().time()
+        if now - self._logged_at.get(address, -LOG_S) < LOG_S:
+            return
+        self._logged_at[address] = now
+        _logger.warning("no TLS connection to the broker at %s: %s", address, error)
