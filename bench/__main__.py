@@ -14,15 +14,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from bench import api_versions, cluster_rows, rows
+from bench import api_versions, cluster_rows, handshake_rows, rows
 from bench.brokers import BROKERS, JARS, REPOSITORY, Baseline, Kafka, Millstream, Target
 from bench.case import FULL, QUICK, Case, Plan, Section, Suite
 from bench.report import Report
+from bench.secure_brokers import SECURE_BROKERS
 
 RESULTS = REPOSITORY / "bench" / "results"
 JOIN_GROUP = 11
@@ -37,6 +40,9 @@ def parse_options() -> argparse.Namespace:
         "--repeats", type=int, help="measurements of each broker (default: 3, with --quick 1)"
     )
     parser.add_argument("--cluster", action="store_true", help="measure clusters of three brokers")
+    parser.add_argument(
+        "--secure", action="store_true", help="measure with TLS, SCRAM-SHA-256 and ACLs"
+    )
     parser.add_argument(
         "--quick", action="store_true", help="run with little data, in a few minutes"
     )
@@ -60,8 +66,12 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def chosen_suite(is_cluster: bool) -> Suite:
-    return cluster_rows.suite() if is_cluster else Suite(BROKERS, rows.sections(), rows.warm_up)
+def chosen_suite(options: argparse.Namespace) -> Suite:
+    if options.cluster:
+        return cluster_rows.suite()
+    targets = SECURE_BROKERS if options.secure else BROKERS
+    sections = [*rows.sections(), handshake_rows.section()] if options.secure else rows.sections()
+    return Suite(targets, sections, rows.warm_up)
 
 
 def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:
@@ -80,14 +90,14 @@ def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:
     return [section for section in chosen if section.cases]
 
 
-def have_groups(names: list[str]) -> bool:
+def have_groups(targets: Mapping[str, Callable[[], Any]], names: list[str]) -> bool:
     """Whether every broker supports JoinGroup. It starts each once, which also tests the start."""
     found = []
     for name in names:
-        broker = BROKERS[name]()
+        broker = targets[name]()
         try:
             broker.start()
-            found.append(JOIN_GROUP in api_versions.ask(broker.port))
+            found.append(JOIN_GROUP in api_versions.ask(broker.plain_port))
         finally:
             broker.remove()
     return all(found)
@@ -118,10 +128,15 @@ def measure(options: argparse.Namespace) -> int:
     names = (options.brokers or f"{base},{Millstream.name}").split(",")
     repeats = options.repeats or (1 if options.quick else 3)
     plan = QUICK if options.quick else FULL
-    suite = chosen_suite(options.cluster)
+    suite = chosen_suite(options)
     if not options.cluster:
-        plan = dataclasses.replace(plan, groups=have_groups(names))
-    settings = {"repeats": repeats, "brokers": names, "cluster": options.cluster}
+        plan = dataclasses.replace(plan, groups=have_groups(suite.targets, names))
+    settings = {
+        "repeats": repeats,
+        "brokers": names,
+        "cluster": options.cluster,
+        "secure": options.secure,
+    }
     report = Report({**settings, **dataclasses.asdict(plan)}, suite.bars)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / ".gitignore").write_text("*\n")
@@ -163,9 +178,12 @@ def main() -> int:
     # SIGTERM must not leave brokers running.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
     if options.list:
-        for section in chosen_sections(chosen_suite(options.cluster), options.only):
+        for section in chosen_sections(chosen_suite(options), options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)
         return 0
+    if options.secure and (options.cluster or options.baseline is not None):
+        console.print("--secure measures one broker of each kind, without --cluster and --baseline")
+        return 2
     if options.baseline is not None:
         Baseline.python = str(options.baseline.resolve() / ".venv" / "bin" / "python")
     subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "setup-test-tools")], check=True)

@@ -172,6 +172,11 @@ class Broker:
     def port(self) -> int:
         return self.server.port
 
+    @property
+    def plain_port(self) -> int:
+        """The port of a listener without encryption and authentication."""
+        return self.server.port
+
     def start(self) -> None:
         self.server.start()
 

@@ -205,7 +205,9 @@ def java_transactions(broker: Target, load: TransactionLoad) -> dict[str, Any]:
     program = str(REPOSITORY / "bench" / "java" / "Transactions.java")
     amounts = (load.partitions, load.records, TRANSACTION_RECORD_BYTES)
     times = (load.seconds, load.warm_up_seconds)
+    settings = [f"{key}={value}" for key, value in java_properties(broker).items()]
     arguments = [broker.bootstrap, load.topic, *(str(each) for each in (*amounts, *times))]
+    arguments += settings
     found: dict[str, Any] = json.loads(java(program, *arguments).splitlines()[-1])
     return found
 

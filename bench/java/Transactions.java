@@ -9,7 +9,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Transactions of a fixed number of records, one after the other, with the unmodified KafkaProducer. What
  * load/transactions.py measures: commits once all records are acknowledged, and the rate of everything.
- * Arguments: bootstrap topic partitions records size seconds warm-up-seconds. Prints one JSON line.
+ * Arguments: bootstrap topic partitions records size seconds warm-up-seconds [property=value ...]. Prints one
+ * JSON line.
  */
 public class Transactions {
     private final KafkaProducer<byte[], byte[]> producer;
@@ -29,6 +30,10 @@ public class Transactions {
         settings.put("transactional.id", "bench-java-" + topic);
         if (records == 1) {
             settings.put("linger.ms", "0");
+        }
+        for (int at = 7; at < arguments.length; at++) {
+            int equals = arguments[at].indexOf('=');
+            settings.put(arguments[at].substring(0, equals), arguments[at].substring(equals + 1));
         }
         producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }

@@ -82,6 +82,7 @@ class BrokerHome:
             Metrics(topic_labels_max=10, partition_labels_max=10),
             Gate(options.limits(self.config), failures),
             failures,
+            environment.network,
         )
         async with runtime.undo:
             runtime.undo.push_async_callback(connection.close)

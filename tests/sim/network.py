@@ -223,7 +223,9 @@ class SimNetwork:
         listener = wire.listeners[address] = SimListener(wire, address, self._process, factory)
         return listener
 
-    async def connect(self, host: str, port: int, factory: Factory) -> asyncio.Transport:
+    async def connect(
+        self, host: str, port: int, factory: Factory, tls: object = None
+    ) -> asyncio.Transport:
         wire = self._wire
         await wire.passage(self._host, host)
         listener = wire.listeners.get((host, port))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millstream.broker.dispatch import ApiTable
     from millstream.broker.fetch_session import FetchSessions
     from millstream.broker.lag.partition_backlog import PartitionBacklogs
+    from millstream.broker.login.authentication import Authentication
+    from millstream.broker.login.client_login import ClientLogin
     from millstream.broker.quota.client_throttle import ClientThrottle
     from millstream.broker.telemetry.telemetry import Telemetry
     from millstream.broker.topic import TopicAdmin
@@ -81,6 +83,8 @@ class Services:
     check_lease: Callable[[], None] = lambda: None
     #: Enforces the quotas of clients; None while no client has a quota.
     quotas: ClientThrottle | None = None
+    #: Logins of clients; None if no listener has SASL.
+    authentication: Authentication | None = None
     #: Records authentications, denials and changes.
     audit: AuditTrail = field(default_factory=NoAuditTrail)
     #: The registration of this broker; set once its ports are bound.
@@ -115,6 +119,7 @@ class ConnectedClient:
         "apis",
         "client_instance_id",
         "expires_at",
+        "login",
         "port",
         "principal",
         "software_name",
@@ -131,6 +136,8 @@ class ConnectedClient:
         self.apis: ApiTable
         #: Monotonic time at which the authentication expires.
         self.expires_at = math.inf
+        #: The login of the connection; None on a listener without SASL.
+        self.login: ClientLogin | None = None
         #: From its ApiVersions request; None if unknown.
         self.software_name: str | None = None
         self.software_version: str | None = None

@@ -20,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
 from millstream.broker.config import part_options as options
@@ -28,6 +29,8 @@ from millstream.broker.config.reconfiguration import Reconfiguration
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators
 from millstream.broker.lifecycle.environment import Environment
+from millstream.broker.lifecycle.http_access import http_guard
+from millstream.broker.lifecycle.listener_tls import BrokerTls
 from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.broker.lifecycle.membership import Membership
 from millstream.broker.lifecycle.metadata_store import open_store
@@ -35,6 +38,8 @@ from millstream.broker.lifecycle.metadata_update import MetadataUpdates
 from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
+from millstream.broker.login.bootstrap_user import create_bootstrap_users
+from millstream.broker.login.peer_login import peer_network
 from millstream.broker.metrics import cluster_gauges, gauges
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.session import Session
@@ -80,7 +85,16 @@ class Server:
         failures = CallbackFailures()
         self._gate = Gate(options.limits(config), failures)
         settings = Reconfiguration(config)
-        self._runtime = Runtime(config, environment, settings, self._metrics, self._gate, failures)
+        self._tls = BrokerTls(environment.disk)
+        self._runtime = Runtime(
+            config,
+            environment,
+            settings,
+            self._metrics,
+            self._gate,
+            failures,
+            peer_network(config, environment.network, self._tls.peer_context),
+        )
         self._undo = self._runtime.undo
         environment.supervisor.on_fatal = self._fail
         self._http: HttpServer | None = None
@@ -135,6 +149,7 @@ class Server:
         catalog = await self._open_catalog(store, storage)
         config = self._load_settings(catalog, storage)
         await storage.identify(config, catalog)
+        await self._create_users(config, catalog)
         await storage.start(config, catalog, self._show_progress)
         builder = ServiceBuilder(runtime, config, catalog, storage)
         services = self.services = builder.build()
@@ -165,7 +180,8 @@ class Server:
             return
         # The import takes as long as the rest of the start: clients are served meanwhile.
         module = await asyncio.to_thread(importlib.import_module, "millstream.broker.metrics.http")
-        self._http = cast("HttpServer", module.HttpServer(self._metrics))
+        guard = http_guard(config, self._tls, self._runtime.environment.disk)
+        self._http = cast("HttpServer", module.HttpServer(self._metrics, guard))
         await self._http.start(*config.network.http_address)
         self._undo.push_async_callback(self._http.stop)
 
@@ -201,6 +217,17 @@ class Server:
             catalog.check_free(config.node_id)
         return catalog
 
+    async def _create_users(self, config: BrokerConfig, catalog: Catalog) -> None:
+        if config.sasl.bootstrap_users_file is not None:
+            environment = self._runtime.environment
+            await create_bootstrap_users(
+                Path(config.sasl.bootstrap_users_file),
+                environment.disk,
+                catalog,
+                environment.random,
+                has_threads=environment.has_threads,
+            )
+
     def _load_settings(self, catalog: Catalog, storage: LocalStorage) -> BrokerConfig:
         """Return the settings in force, and apply later changes to the parts that exist by now."""
         settings, static = self._runtime.settings, self._runtime.static_config
@@ -208,14 +235,28 @@ class Server:
         catalog.topic_defaults = config.topic_defaults()
         settings.add(options.log_options, storage.directory.storage.configure, static)
         settings.add(options.limits, self._gate.configure, static)
+        self._start_tls(config)
         return config
+
+    def _start_tls(self, config: BrokerConfig) -> None:
+        """Load keys and certificates, and follow their files and settings. Raises ConfigError."""
+        runtime = self._runtime
+        self._tls.load(config)
+        runtime.settings.add(options.tls_options, self._tls.configure, config)
+        self._tls.start(runtime.supervisor)
+        self._undo.push_async_callback(self._tls.stop)
+        gauges.show_tls(self._metrics, self._tls.sources, self._gate)
 
     async def _bind(self, services: Services, coordinators: Coordinators) -> None:
         """Bind the listeners' sockets, without accepting connections yet."""
         for endpoint in services.config.network.listen_endpoints:
             make_session = partial(self._make_session, services, endpoint.listener_name)
             _, port = await self._acceptor.bind(
-                endpoint.host, endpoint.port, make_session, endpoint.listener_name
+                endpoint.host,
+                endpoint.port,
+                make_session,
+                self._tls.endpoints.get(endpoint.listener_name),
+                endpoint.listener_name,
             )
             self.ports[endpoint.listener_name] = port
         self._undo.push_async_callback(self._close_connections)

@@ -23,6 +23,7 @@ from typing import Any, cast
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context, Services
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
+from millstream.broker.login.client_login import ClientLogin
 from millstream.broker.quota.client_throttle import ClientThrottle
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
@@ -125,8 +126,12 @@ class Session:
     ) -> None:
         self._connection = connection
         self._client = ConnectedClient(connection.address, connection.port)
+        self._client.principal = connection.principal
         self._services = services
         self._client.apis = services.apis
+        authentication = services.authentication
+        if authentication is not None and listener in authentication.listeners:
+            self._client.login = ClientLogin(authentication, listener, self._client, connection)
         self._clock = services.clock
         self._listener = listener
         self._limits = limits
@@ -143,11 +148,12 @@ class Session:
             header = parse_request_header(frame)
         except DecodeError as problem:
             raise RejectedRequestError(Rejection.HEADER, str(problem)) from problem
-        api = self._client.apis.get(header.api_key)
+        client = self._client
+        api = client.apis.get(header.api_key)
         if api is None:
-            raise RejectedRequestError(
-                Rejection.API, f"API key {header.api_key} is not supported", header.client_id
-            )
+            raise self._unknown_api(header)
+        if self._connection.received_at > client.expires_at and api.key != ApiKey.SASL_HANDSHAKE:
+            raise self._expired(header, api)
         if len(frame) > OTHER_REQUEST_BYTES_MAX and api.key != ApiKey.PRODUCE:
             raise _rejection(
                 Rejection.SIZE,
@@ -181,6 +187,18 @@ class Session:
             slot,
         )
         self._handle(slot, request, context, len(frame))
+
+    def _unknown_api(self, header: RequestHeader) -> RejectedRequestError:
+        kind, reason = Rejection.API, f"API key {header.api_key} is not supported"
+        if self._services.apis.get(header.api_key) is not None:
+            kind = Rejection.AUTHENTICATION
+            reason = f"API key {header.api_key} came before the login"
+        return RejectedRequestError(kind, reason, header.client_id)
+
+    def _expired(self, header: RequestHeader, api: Api) -> RejectedRequestError:
+        if self._client.login is not None:
+            self._client.login.note_expired()
+        return _rejection(Rejection.AUTHENTICATION, "the authentication has expired", header, api)
 
     def _handle(
         self, slot: _Slot, request: Message | None, context: Context, frame_bytes: int
@@ -365,6 +383,8 @@ class Session:
 
     def closed(self) -> None:
         self._is_closed = True
+        if self._client.login is not None:
+            self._client.login.closed()
         slots, self._slots = self._slots, deque()
         for slot in slots:
             reply, slot.reply = slot.reply, None

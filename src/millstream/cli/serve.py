@@ -24,6 +24,7 @@ from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.profile import FILE_VARIABLE, PROFILE_VARIABLE
 from millstream.cli.support.terminal import format_time, print_json, print_table
 from millstream.model.bootstrap import SERVERS_VARIABLE
+from millstream.model.security_protocol import SecurityProtocol
 
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
@@ -41,8 +42,6 @@ _OWN_VARIABLES: Final = frozenset(
 )
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
-#: Printed instead of a secret.
-_HIDDEN: Final = "(hidden)"
 #: The source of default replication factors.
 _FROM_BROKERS: Final = "number_of_brokers"
 
@@ -172,11 +171,17 @@ def _address_flags(
         flags["listeners"] = ",".join(listeners)
         names = {address.partition("://")[0].upper() for address in listeners}
         if names != {_LISTENER_NAME} and "listener.security.protocol.map" not in given:
-            protocols = sorted(f"{name}:PLAINTEXT" for name in names)
+            protocols = sorted(f"{name}:{_protocol(name)}" for name in names)
             flags["listener.security.protocol.map"] = ",".join(protocols)
     if advertise:
         flags["advertised.listeners"] = ",".join(_named(advertise))
     return flags
+
+
+def _protocol(listener_name: str) -> str:
+    """Return the protocol that a listener's name says, else PLAINTEXT."""
+    names = {protocol.value for protocol in SecurityProtocol}
+    return listener_name if listener_name in names else SecurityProtocol.PLAINTEXT.value
 
 
 def _named(addresses: Sequence[str]) -> list[str]:
@@ -189,11 +194,13 @@ def _named(addresses: Sequence[str]) -> list[str]:
 
 
 def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
-    from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+    from millstream.broker.config.broker_config import BrokerConfig, ConfigError, definitions
+    from millstream.broker.config.config_source import check_flags
     from millstream.env.disk import SystemDisk
 
     environment = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
     try:
+        check_flags(flags, (each.name for each in definitions.values() if each.is_sensitive))
         return BrokerConfig.load(
             file=file,
             disk=SystemDisk(),
@@ -212,7 +219,9 @@ def _print_settings(config: BrokerConfig, as_json: bool) -> None:
     rows = [
         (
             name,
-            _HIDDEN if definitions[name].is_sensitive and config.text(name) else config.text(name),
+            "(hidden)"
+            if definitions[name].is_sensitive and config.value(name) is not None
+            else config.text(name),
             # These values depend on the number of brokers in the running cluster.
             _FROM_BROKERS
             if replication_default.is_derived(config, name)

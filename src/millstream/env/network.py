@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Limits of connections with TLS that this process opens.
+HANDSHAKE_S_MAX: Final = 10.0
+SHUTDOWN_S_MAX: Final = 1.0
 
 
 class Listener(Protocol):
@@ -32,8 +37,14 @@ class Network(Protocol):
         ...
 
     async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
-    ) -> asyncio.Transport: ...
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        tls: ssl.SSLContext | None = None,
+    ) -> asyncio.Transport:
+        """Connect, with TLS if a context is given. Raises OSError."""
+        ...
 
 
 class _SystemListener:
@@ -91,9 +102,24 @@ class SystemNetwork:
             listening.setsockopt(socket.SOL_SOCKET, option, size)
 
     async def connect(
-        self, host: str, port: int, factory: Callable[[], asyncio.BufferedProtocol]
+        self,
+        host: str,
+        port: int,
+        factory: Callable[[], asyncio.BufferedProtocol],
+        tls: ssl.SSLContext | None = None,
     ) -> asyncio.Transport:
         loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(factory, host, port)
+        if tls is None:
+            transport, _ = await loop.create_connection(factory, host, port)
+        else:
+            transport, _ = await loop.create_connection(
+                factory,
+                host,
+                port,
+                ssl=tls,
+                server_hostname=host,
+                ssl_handshake_timeout=HANDSHAKE_S_MAX,
+                ssl_shutdown_timeout=SHUTDOWN_S_MAX,
+            )
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return transport

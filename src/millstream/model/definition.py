@@ -96,6 +96,8 @@ class Definition:
     is_shown_if_set: bool = False
     #: Whether `listener.name.<listener>.<name>` sets it for one listener.
     is_per_listener: bool = False
+    #: Whether `listener.name.<listener>.<mechanism>.<name>` sets it for one SASL mechanism.
+    is_per_mechanism: bool = False
     #: Builds the field's own type from a LIST's elements.
     container: Callable[[Iterable[str]], Any] = tuple
     #: Raises ValueError with the allowed values, for rules beyond ranges and choices.

@@ -4,9 +4,9 @@ Owns the transport, the bytes of incomplete frames, and the reasons for which re
 connection does not know what a frame means: each whole frame goes to `FrameHandler.receive`, in
 order, as a view that is valid only during that call. Up to `pass_requests_max` whole frames of one
 read are handled in one synchronous pass, and the responses of the pass leave in one write. Then the
-loop serves other connections before the rest. From the first response with
-a file range on, responses leave through a `FileSender` instead of the transport. A queued range
-belongs to the connection, which hands it to the sender or releases it.
+loop serves other connections before the rest. From the first response with a file range on,
+responses leave through a `FileSender` instead of the transport; on a connection with TLS through a
+`TlsSender`. A queued range belongs to the connection, which hands it to the sender or releases it.
 
 Reading stops, and frames that were already read wait in `_backlog`, while any of these holds:
 
@@ -33,10 +33,13 @@ from typing import cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
+from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.file_sender import FileSender, Item, in_memory, release
 from millstream.net.frame_handler import FrameHandler
-from millstream.net.gate import REFUSED_MAX, Gate
+from millstream.net.gate import Admitted, Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
+from millstream.net.tls_sender import TlsSender
+from millstream.net.tls_transport import TlsTransport
 
 _logger = logging.getLogger(__name__)
 
@@ -51,8 +54,21 @@ WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = 4
+#: The first two bytes of a TLS connection: a handshake record of version 3.
+_TLS_HANDSHAKE = 0x1603
 #: The slowest rate at which a long frame may arrive: 16 KiB/s.
 _FRAME_BYTES_PER_MS_MIN = 16
+
+
+def _bad_size(size: int, frame_bytes_max: int) -> RejectedRequestError:
+    if size >> 16 == _TLS_HANDSHAKE:
+        text = (
+            "the client speaks TLS, but this listener is plaintext: connect to another port, or set"
+            " the client's security.protocol to PLAINTEXT or SASL_PLAINTEXT"
+        )
+    else:
+        text = f"{size} bytes; 1 to {frame_bytes_max} are allowed"
+    return RejectedRequestError(Rejection.FRAME, text)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -71,7 +87,6 @@ class Connection(asyncio.BufferedProtocol):
         "_gate",
         "_handler",
         "_in_pass",
-        "_listener",
         "_make_handler",
         "_on_lost",
         "_outgoing",
@@ -84,7 +99,10 @@ class Connection(asyncio.BufferedProtocol):
         "_unread_bytes",
         "_wants_sender",
         "address",
+        "frame_bytes_max",
+        "listener",
         "port",
+        "principal",
         "received_at",
     )
 
@@ -97,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = "",
     ) -> None:
         self._gate = gate
-        self._listener = listener
+        #: Name of the listener that accepted the connection.
+        self.listener = listener
         self._clock = clock
         self._make_handler = make_handler
         self._on_lost = on_lost
@@ -106,6 +125,10 @@ class Connection(asyncio.BufferedProtocol):
         #: The client's address; the port is 0 if the network has none.
         self.address = ""
         self.port = 0
+        #: The client's identity by its TLS certificate; ANONYMOUS without one.
+        self.principal = ANONYMOUS
+        #: Maximum size of this connection's frames, if it is below the gate's.
+        self.frame_bytes_max: int | None = None
         #: Buffer of the frame that is being received, with its length prefix; None if the next byte
         #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
@@ -119,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._outgoing: list[Item] = []
         #: Sends the responses from the first file range on.
-        self._sender: FileSender | None = None
+        self._sender: FileSender | TlsSender | None = None
         #: Whether a range waits in `_outgoing` until the transport's buffer is empty.
         self._wants_sender = False
         self._in_pass = False
@@ -140,34 +163,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        peer = transport.get_extra_info("peername")
-        address = str(peer[0]) if isinstance(peer, tuple) else "local"
-        entry = self._gate.admit(address, self._listener, self._clock.monotonic())
-        if entry is not None and entry.limit is not None:
-            self._refuse(self._transport, entry.limit, entry.wait_s, address)
-            return
-        self.address = address
-        self.port = int(peer[1]) if isinstance(peer, tuple) else 0
-        self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
-        self._handler = self._make_handler(self)
-        if entry is not None:
-            self.throttle(entry.wait_s)
+        client = self._gate.accept(self._transport, self.listener, self._clock.monotonic())
+        if client is not None:
+            self.begin(self._transport, client)
 
-    def _refuse(
-        self, transport: asyncio.Transport, limit: str, wait_s: float, address: str
+    def begin(
+        self, transport: asyncio.Transport, client: Admitted, principal: Principal = ANONYMOUS
     ) -> None:
-        """Close a connection that was not admitted, after `wait_s`."""
-        error = RejectedRequestError(
-            Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
-        )
-        self._gate.rejections.note(error, address, self._clock.monotonic())
-        if wait_s <= 0 or self._gate.refused_open >= REFUSED_MAX:
-            transport.abort()
-            return
-        self._gate.refused_open += 1
-        transport.pause_reading()
-        loop = asyncio.get_running_loop()
-        self._throttle_timer = loop.call_later(wait_s, transport.abort)
+        """Serve a client that the gate has admitted, when its turn comes."""
+        self._transport = transport
+        self.address, self.port = client.address, client.port
+        self.principal = principal
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+        self._handler = self._make_handler(self)
+        wait_s = client.served_at - self._clock.monotonic()
+        if wait_s > 0:
+            self.throttle(wait_s)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -217,8 +228,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._throttle_timer is not None:
             self._throttle_timer.cancel()
             self._throttle_timer = None
-            if handler is None:
-                self._gate.refused_open -= 1
         self._transport = None
         if self._sender is not None:
             self._sender.close()
@@ -231,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = None
         self._backlog.clear()
         self._drop_outgoing()
-        self._gate.leave(self.address, self._listener, self._close_reason)
+        self._gate.leave(self.address, self.listener, self._close_reason)
         handler.closed()
 
     # Called by the handler
@@ -275,7 +284,8 @@ class Connection(asyncio.BufferedProtocol):
     def reject(self, error: RejectedRequestError) -> None:
         """Log why a request gets no response, and close the connection."""
         self._gate.rejections.note(error, self.address, self._clock.monotonic())
-        self.close("rejected" if error.kind is Rejection.HANDLER else "malformed")
+        is_valid = error.kind in (Rejection.HANDLER, Rejection.AUTHENTICATION)
+        self.close("rejected" if is_valid else "malformed")
 
     def close(self, reason: str) -> None:
         """Send queued responses, then close. From now on nothing is read."""
@@ -342,15 +352,13 @@ class Connection(asyncio.BufferedProtocol):
 
     def _split(self, data: memoryview) -> int:
         receive = cast("FrameHandler", self._handler).receive
-        frame_bytes_max = self._gate.limits.frame_bytes_max
+        frame_bytes_max = self.frame_bytes_max or self._gate.limits.frame_bytes_max
         remaining = self._gate.limits.pass_requests_max
         position = 0
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)
             if not 0 < size <= frame_bytes_max:
-                raise RejectedRequestError(
-                    Rejection.FRAME, f"{size} bytes; 1 to {frame_bytes_max} are allowed"
-                )
+                raise _bad_size(size, frame_bytes_max)
             start = position + _LENGTH_BYTES
             if len(data) - start < size:
                 return position
@@ -437,6 +445,9 @@ class Connection(asyncio.BufferedProtocol):
             self._send_direct(self._sender, outgoing)
         elif all(isinstance(item, bytes | bytearray | memoryview) for item in outgoing):
             self._transport.writelines(cast("list[Buffer]", outgoing))
+        elif isinstance(self._transport, TlsTransport):
+            self._sender = TlsSender(self._transport, self._drained, self._sending_failed)
+            self._send_direct(self._sender, outgoing)
         elif self._transport.get_extra_info("socket") is None:
             self._write_copies(self._transport, outgoing)
         else:
@@ -476,7 +487,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._sender.unsent_bytes:
             self._drained()
 
-    def _send_direct(self, sender: FileSender, outgoing: list[Item]) -> None:
+    def _send_direct(self, sender: FileSender | TlsSender, outgoing: list[Item]) -> None:
         sender.send(outgoing)
         if sender.unsent_bytes > WRITE_BUFFER_BYTES_MAX and self._blocked_since is None:
             self.pause_writing()
@@ -502,6 +513,5 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def _unsent_bytes(self, transport: asyncio.Transport) -> int:
-        if self._sender is not None:
-            return self._sender.unsent_bytes
-        return transport.get_write_buffer_size()
+        in_transport = transport.get_write_buffer_size()
+        return in_transport if self._sender is None else self._sender.unsent_bytes + in_transport

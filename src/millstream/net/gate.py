@@ -11,13 +11,14 @@ of the loop, so it never holds bytes of two connections.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from millstream.model.failure import CallbackFailures, CallbackKind
-from millstream.net.rejection import Rejections
+from millstream.net.rejection import RejectedRequestError, Rejection, Rejections
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
@@ -49,6 +50,9 @@ class ConnectionLimits:
     inflight_bytes_max: int = 64 * 1024 * 1024
     #: Frames of one connection that are handled before other connections have their turn.
     pass_requests_max: int = 100
+    #: Time for a TLS handshake, and the number of handshakes in progress.
+    handshake_ms_max: int = 10_000
+    handshakes_max: int = 1_000
 
 
 class Entry(NamedTuple):
@@ -60,12 +64,20 @@ class Entry(NamedTuple):
     wait_s: float
 
 
+class Admitted(NamedTuple):
+    """The client of a connection that was admitted. The port is 0 if the network has none."""
+
+    address: str
+    port: int
+    #: Monotonic time from which the connection is served.
+    served_at: float
+
+
 class EntryRates(Protocol):
     """Limits the rate of new connections."""
 
     def enter(self, listener: str, address: str, now: float) -> Entry | None:
         """Count a new connection; None if it is neither delayed nor rejected."""
-        ...
 
 
 @dataclass(slots=True)
@@ -76,6 +88,8 @@ class GateCounters:
     refused: Counter[str] = field(default_factory=Counter)
     closed: Counter[str] = field(default_factory=Counter)
     memory_waits: int = 0
+    #: Failed TLS handshakes by reason.
+    handshake_failures: Counter[str] = field(default_factory=Counter)
 
 
 class Gate:
@@ -89,6 +103,7 @@ class Gate:
         "connections",
         "counters",
         "failures",
+        "handshakes",
         "limits",
         "rates",
         "receive_buffer",
@@ -110,6 +125,8 @@ class Gate:
         self.refused_open = 0
         #: Limits the rate of new connections; None while there is no limit.
         self.rates: EntryRates | None = None
+        #: TLS handshakes in progress. Their connections count in `connections`.
+        self.handshakes = 0
         self._addresses: Counter[str] = Counter()
         self._listeners: Counter[str] = Counter()
         self._pool: dict[int, list[bytearray]] = {}
@@ -118,6 +135,37 @@ class Gate:
     def configure(self, limits: ConnectionLimits) -> None:
         """Apply limits that were changed at run time."""
         self.limits = limits
+
+    def accept(self, transport: asyncio.Transport, listener: str, now: float) -> Admitted | None:
+        """Count a new connection. Where a limit is reached, close the connection and return
+        None."""
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if isinstance(peer, tuple) else "local"
+        entry = self.admit(address, listener, now)
+        if entry is not None and entry.limit is not None:
+            self._refuse(transport, entry.limit, entry.wait_s, address, now)
+            return None
+        port = int(peer[1]) if isinstance(peer, tuple) else 0
+        return Admitted(address, port, now if entry is None else now + entry.wait_s)
+
+    def _refuse(
+        self, transport: asyncio.Transport, limit: str, wait_s: float, address: str, now: float
+    ) -> None:
+        """Close a connection that is not admitted, after `wait_s`."""
+        error = RejectedRequestError(
+            Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
+        )
+        self.rejections.note(error, address, now)
+        if wait_s <= 0 or self.refused_open >= REFUSED_MAX:
+            transport.abort()
+            return
+        self.refused_open += 1
+        transport.pause_reading()
+        asyncio.get_running_loop().call_later(wait_s, self._abort_refused, transport)
+
+    def _abort_refused(self, transport: asyncio.Transport) -> None:
+        self.refused_open -= 1
+        transport.abort()
 
     def admit(self, address: str, listener: str, now: float) -> Entry | None:
         """Count a new connection, unless it is rejected. None if it is served at once."""

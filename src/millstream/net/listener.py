@@ -11,6 +11,7 @@ from millstream.model.failure import CallbackKind
 from millstream.net.connection import Connection
 from millstream.net.frame_handler import FrameHandler
 from millstream.net.gate import Gate
+from millstream.net.tls_transport import TlsEndpoint, TlsTransport
 
 CHECK_S = 1.0
 
@@ -18,7 +19,16 @@ CHECK_S = 1.0
 class Acceptor:
     """The listening sockets of a broker, and the connections accepted on them."""
 
-    __slots__ = ("_clock", "_connections", "_empty", "_gate", "_listeners", "_network", "_timer")
+    __slots__ = (
+        "_clock",
+        "_connections",
+        "_empty",
+        "_gate",
+        "_handshakes",
+        "_listeners",
+        "_network",
+        "_timer",
+    )
 
     def __init__(self, network: Network, clock: Clock, gate: Gate) -> None:
         self._network = network
@@ -26,6 +36,8 @@ class Acceptor:
         self._gate = gate
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
+        #: Connections with TLS whose handshake is in progress.
+        self._handshakes: dict[TlsTransport, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: Resolved when the last connection is closed; made by `drained`.
         self._empty: asyncio.Future[None] | None = None
@@ -35,16 +47,28 @@ class Acceptor:
         host: str,
         port: int,
         make_handler: Callable[[Connection], FrameHandler],
+        tls: TlsEndpoint | None = None,
         name: str = "",
     ) -> tuple[str, int]:
         """Bind an address and return it, with the real port. Raises OSError."""
 
         def make_connection() -> Connection:
             connection = Connection(self._gate, self._clock, make_handler, self._lost, name)
-            self._connections[connection] = None
+            if tls is None:
+                self._connections[connection] = None
             return connection
 
-        listener = await self._network.bind(host, port, make_connection)
+        def make_tls_transport() -> TlsTransport:
+            assert tls is not None
+            transport = TlsTransport(
+                self._gate, self._clock, tls, make_connection(), self._end_handshake
+            )
+            self._handshakes[transport] = None
+            return transport
+
+        listener = await self._network.bind(
+            host, port, make_connection if tls is None else make_tls_transport
+        )
         self._listeners.append(listener)
         return listener.address()
 
@@ -65,6 +89,8 @@ class Acceptor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        for transport in list(self._handshakes):
+            transport.abort()
         for connection in list(self._connections):
             connection.close("shutdown")
 
@@ -80,6 +106,11 @@ class Acceptor:
         for connection in list(self._connections):
             connection.abort(reason)
 
+    def _end_handshake(self, transport: TlsTransport) -> None:
+        self._handshakes.pop(transport, None)
+        if transport.connection is not None:
+            self._connections[transport.connection] = None
+
     def _lost(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
         if not self._connections and self._empty is not None and not self._empty.done():
@@ -90,4 +121,6 @@ class Acceptor:
         failures = self._gate.failures
         for connection in list(self._connections):
             failures.run(CallbackKind.CONNECTION, connection.address, connection.check, now)
+        for transport in list(self._handshakes):
+            failures.run(CallbackKind.CONNECTION, "a TLS handshake", transport.check, now)
         self._timer = asyncio.get_running_loop().call_later(CHECK_S, self._check_all)

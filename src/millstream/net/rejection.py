@@ -39,8 +39,12 @@ class Rejection(StrEnum):
     BODY = "body"
     #: The handler closes the connection, because the protocol has no response for the case.
     HANDLER = "handler"
+    #: A login failed or took too long, or a request came without one.
+    AUTHENTICATION = "authentication"
     #: Too many connections, in total or from one address.
     CONNECTIONS = "connections"
+    #: A TLS handshake that failed or took too long.
+    HANDSHAKE = "handshake"
 
 
 class RejectedRequestError(ValueError):

@@ -40,6 +40,12 @@ class BrokerServer(ServerProcess):
         self.data = folder / name
         self.host, self.port, self.http_port = endpoints
         self.settings = dict(settings)
+        #: A TOML file with more settings. Secrets belong here: everybody sees a command line.
+        self.config_file: Path | None = None
+        #: The bearer token of the HTTP port, if it needs one.
+        self.http_token: str | None = None
+        #: The listeners, as NAME://host:port; by default one without encryption at `bootstrap`.
+        self.listeners: Sequence[str] = ()
         #: The Python that runs the broker: another one has another version of Millstream.
         self.python = sys.executable
 
@@ -53,11 +59,15 @@ class BrokerServer(ServerProcess):
 
     def command(self) -> Sequence[str]:
         command = [self.python, "-m", "millstream.cli.main", "serve", "--data", str(self.data)]
-        command += ["--listen", self.bootstrap, "--http", f"{self.host}:{self.http_port}"]
+        for address in self.listeners or (self.bootstrap,):
+            command += ["--listen", address]
+        command += ["--http", f"{self.host}:{self.http_port}"]
+        if self.config_file is not None:
+            command += ["--config", str(self.config_file)]
         for name, value in self.settings.items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
             command += ["--set", f"{name}={text}"]
         return command
 
     def is_ready(self) -> bool:
-        return responds(f"{self.http_url}/readyz")
+        return responds(f"{self.http_url}/readyz", self.http_token)

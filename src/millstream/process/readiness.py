@@ -21,10 +21,12 @@ def listens(host: str, port: int) -> bool:
     return True
 
 
-def responds(url: str) -> bool:
-    """Whether an HTTP GET of `url` returns status 200."""
+def responds(url: str, token: str | None = None) -> bool:
+    """Whether an HTTP GET of `url`, with a bearer token, returns status 200."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310
     try:
-        with urllib.request.urlopen(url, timeout=_CHECK_TIMEOUT_S) as response:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=_CHECK_TIMEOUT_S) as response:  # noqa: S310
             return bool(response.status == 200)
     except OSError:
         return False

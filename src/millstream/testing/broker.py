@@ -70,6 +70,9 @@ class _Running:
 class LocalBroker:
     """A broker on a thread of this process. `settings` are broker settings by their Kafka names."""
 
+    #: The security protocol of its listener.
+    protocol = "PLAINTEXT"
+
     def __init__(
         self, folder: Path | None = None, settings: Mapping[str, object] | None = None
     ) -> None:
@@ -130,7 +133,7 @@ class LocalBroker:
     def _start(self, port: int) -> None:
         flags = SETTINGS | {
             "log.dir": str(self.folder),
-            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "listeners": f"{self.protocol}://{HOST}:{port}",
             **self._settings,
         }
         config = BrokerConfig.load(flags=flags)

@@ -6,6 +6,8 @@ Fixtures:
                                test has the mark `millstream_fresh_broker` or the ini option
                                `millstream_broker_scope` is `function`. Its faults end with the test
     millstream_session_broker  the session's broker, for fixtures that outlive a test
+    millstream_secure_broker   a broker with TLS, the users `admin` and `alice`, and ACLs, for the
+                               whole session; see `millstream.testing.secure_broker`
     millstream_topic           a new topic with one partition, deleted when the test ends
     millstream_topic_factory   makes such topics: `factory(partitions=3, configs={...})`
     millstream_group           the name of an unused group
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
     from millstream.client import Consumer, Producer
     from millstream.testing.broker import LocalBroker
+    from millstream.testing.secure_broker import SecureBroker
 
 _MARK: Final = "millstream_fresh_broker"
 _SCOPE: Final = "millstream_broker_scope"
@@ -83,6 +86,18 @@ def millstream_session_broker(
 ) -> Iterator[LocalBroker]:
     """Return the broker that tests share."""
     with _broker(pytestconfig, tmp_path_factory.mktemp("millstream"), {}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def millstream_secure_broker(
+    pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecureBroker]:
+    """Return a broker with TLS, users and ACLs. Only `admin` has rights at first."""
+    from millstream.testing.secure_broker import SecureBroker
+
+    settings = _ini_settings(pytestconfig.getini(_SETTINGS))
+    with SecureBroker(tmp_path_factory.mktemp("millstream-secure"), settings) as broker:
         yield broker
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,12 +22,12 @@ from millstream.broker.config import listener_address as listener
 from millstream.broker.config.config_source import (
     ConfigError,
     Given,
-    check_flags,
     from_environment,
     from_file,
     from_flags,
 )
 from millstream.broker.config.listener_setting import listener_setting, parse_listener_setting
+from millstream.broker.config.sasl_check import check_sasl
 from millstream.broker.config.section.audit import AuditSection
 from millstream.broker.config.section.cluster import ClusterSection
 from millstream.broker.config.section.controller import ControllerSection
@@ -37,6 +38,8 @@ from millstream.broker.config.section.metrics import MetricsSection
 from millstream.broker.config.section.network import NetworkSection
 from millstream.broker.config.section.quota import QuotaSection
 from millstream.broker.config.section.replication import ReplicationSection
+from millstream.broker.config.section.sasl import SaslSection
+from millstream.broker.config.section.tls import TlsSection
 from millstream.broker.config.section.topic import TopicSection
 from millstream.broker.config.section.transaction import TransactionSection
 from millstream.broker.config.topic_default import (
@@ -54,6 +57,7 @@ from millstream.model.definition import (
     definitions_of,
     setting,
 )
+from millstream.security.tls_material import ClientAuth
 
 __all__ = ["BrokerConfig", "ConfigError", "SettingValue", "definitions"]
 
@@ -74,6 +78,7 @@ class BrokerConfig:
 
     cluster: ClusterSection = dataclasses.field(default_factory=ClusterSection)
     network: NetworkSection = dataclasses.field(default_factory=NetworkSection)
+    tls: TlsSection = dataclasses.field(default_factory=TlsSection)
     log: LogSection = dataclasses.field(default_factory=LogSection)
     topics: TopicSection = dataclasses.field(default_factory=TopicSection)
     fetch: FetchSection = dataclasses.field(default_factory=FetchSection)
@@ -84,6 +89,7 @@ class BrokerConfig:
     metrics: MetricsSection = dataclasses.field(default_factory=MetricsSection)
     quota: QuotaSection = dataclasses.field(default_factory=QuotaSection)
     audit: AuditSection = dataclasses.field(default_factory=AuditSection)
+    sasl: SaslSection = dataclasses.field(default_factory=SaslSection)
 
     #: The values that were set, by source, highest precedence first, without the defaults.
     layers: tuple[tuple[ConfigSource, Mapping[str, Given]], ...] = dataclasses.field(
@@ -107,7 +113,6 @@ class BrokerConfig:
             assert disk is not None
             given |= from_file(file, disk, definitions)
         given |= from_environment(environment or {}, definitions)
-        check_flags(flags or {}, (each.name for each in definitions.values() if each.is_sensitive))
         given |= from_flags(flags or {}, definitions)
         return _build(((ConfigSource.STATIC_BROKER, given),), hostname)
 
@@ -136,6 +141,13 @@ class BrokerConfig:
         """Return the typed value of a setting for one listener."""
         found = self.given(listener_setting(listener_name, name))
         return self.value(name) if found is None else definitions[name].parse(found.text)
+
+    def mechanism_value(self, listener_name: str, mechanism: str, name: str) -> Any:
+        """Return the typed value of a setting for one SASL mechanism of a listener."""
+        found = self.given(listener_setting(listener_name, name, mechanism))
+        if found is None:
+            return self.listener_value(listener_name, name)
+        return definitions[name].parse(found.text)
 
     def text(self, name: str) -> str | None:
         """Return the value in force as text; None if it is not set."""
@@ -211,7 +223,9 @@ def definition_of(name: str) -> Definition | None:
     if of_listener is None:
         return definitions.get(name)
     found = definitions.get(of_listener.name)
-    return found if found is not None and found.is_per_listener else None
+    if found is None or (of_listener.mechanism is not None and not found.is_per_mechanism):
+        return None
+    return found if found.is_per_listener else None
 
 
 def _dynamic(overrides: Mapping[str, str], origin: str) -> dict[str, Given]:
@@ -254,6 +268,8 @@ def _build(
 def _check_together(config: BrokerConfig) -> None:
     """Check what involves more than one setting. Raises ConfigError."""
     _check_listeners(config)
+    _check_tls(config)
+    check_sasl(config)
     network, groups = config.network, config.groups
     if config.source("decommissioned.brokers") is ConfigSource.STATIC_BROKER:
         raise _rejected(config, "decommissioned.brokers", "to be set at run time, for all brokers")
@@ -300,6 +316,38 @@ def _check_listeners(config: BrokerConfig) -> None:
         raise _rejected(config, "advertised.listeners", "only names that listeners has")
     if network.inter_broker_listener not in names:
         raise _rejected(config, "inter.broker.listener.name", f"one of {', '.join(sorted(names))}")
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Check that each TLS listener has a key, and the authorities of clients if it needs them."""
+    network, protocols = config.network, config.network.security_protocols
+    if network.http_ssl_client_auth != ClientAuth.NONE and (
+        network.http_ssl_keystore_location is None or network.http_ssl_truststore_location is None
+    ):
+        raise _rejected(
+            config,
+            "http.ssl.client.auth",
+            "none, unless http.ssl.keystore.location and http.ssl.truststore.location are set",
+        )
+    if network.http_bearer_token is not None and network.http_bearer_token_file is not None:
+        raise ConfigError("set http.bearer.token or http.bearer.token.file, not both")
+    for name in (endpoint.listener_name for endpoint in network.listen_endpoints):
+        if not protocols[name].has_tls:
+            continue
+        value = partial(config.listener_value, name)
+        if value("ssl.keystore.location") is None and value("ssl.keystore.key") is None:
+            raise ConfigError(
+                f"the listener {name} has TLS but no key: set ssl.keystore.location, or"
+                f" {listener_setting(name, 'ssl.keystore.location')}, to a PEM file with the"
+                " private key and the certificate chain. `millstream tls init` makes one"
+            )
+        has_trust = any(map(value, ("ssl.truststore.location", "ssl.truststore.certificates")))
+        if value("ssl.client.auth") != ClientAuth.NONE and not has_trust:
+            raise ConfigError(
+                f"the listener {name} has ssl.client.auth = {value('ssl.client.auth')} but no"
+                " authorities: set ssl.truststore.location to a PEM file with the authorities that"
+                " sign certificates of clients"
+            )
 
 
 def _rejected(config: BrokerConfig, name: str, expected: str) -> ConfigError:

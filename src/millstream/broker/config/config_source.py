@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 
 from millstream.broker.config.listener_setting import (
     PREFIX,
-    listener_setting,
     parse_listener_setting,
+    variable_setting,
 )
 from millstream.env.disk import Disk
 
@@ -123,7 +123,7 @@ def _listener_setting_of(variable: str, by_variable: Mapping[str, str]) -> str |
     for count in range(1, len(words)):
         suffix = by_variable.get(ENVIRONMENT_PREFIX + "_".join(words[count:]))
         if suffix is not None:
-            return listener_setting("_".join(words[:count]), suffix)
+            return variable_setting("_".join(words[:count]), suffix)
     return None
 
 

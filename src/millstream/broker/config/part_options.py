@@ -5,6 +5,7 @@ A part defines its options in its own terms and knows no setting names.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
@@ -30,6 +31,7 @@ from millstream.replication.replicator import (
 )
 from millstream.security.quota.connection_rate import ConnectionRateOptions
 from millstream.security.quota.rate import WindowOptions
+from millstream.security.tls_material import ClientAuth, TlsOptions
 from millstream.transactions.transaction_shards import TransactionOptions
 
 _UPGRADE_POLICIES: Final = ("bidirectional", "upgrade")
@@ -68,6 +70,45 @@ def limits(config: BrokerConfig) -> ConnectionLimits:
         pass_requests_max=config.network.connection_max_requests_per_pass,
         listener_connections_max=_by_listener(config, "max.connections"),
         protected_listener=_protected_listener(config),
+        handshake_ms_max=config.tls.ssl_handshake_timeout_ms,
+        handshakes_max=config.tls.ssl_handshakes_max,
+    )
+
+
+def tls_options(config: BrokerConfig) -> dict[str, TlsOptions]:
+    """Return the TLS options of each listener that has TLS."""
+    protocols = config.network.security_protocols
+    names = (endpoint.listener_name for endpoint in config.network.listen_endpoints)
+    return {name: _listener_tls(config, name) for name in names if protocols[name].has_tls}
+
+
+def http_tls_options(config: BrokerConfig) -> TlsOptions | None:
+    """Return the TLS options of the HTTP server; None if it has no TLS."""
+    network = config.network
+    if network.http_ssl_keystore_location is None:
+        return None
+    return TlsOptions(
+        prefix="http.ssl.",
+        keystore_location=network.http_ssl_keystore_location,
+        truststore_location=network.http_ssl_truststore_location,
+        client_auth=ClientAuth(network.http_ssl_client_auth),
+    )
+
+
+def _listener_tls(config: BrokerConfig, listener_name: str) -> TlsOptions:
+    value = partial(config.listener_value, listener_name)
+    return TlsOptions(
+        keystore_location=value("ssl.keystore.location"),
+        certificate_chain=value("ssl.keystore.certificate.chain"),
+        key=value("ssl.keystore.key"),
+        key_password=value("ssl.key.password"),
+        truststore_location=value("ssl.truststore.location"),
+        truststore_certificates=value("ssl.truststore.certificates"),
+        client_auth=ClientAuth(value("ssl.client.auth")),
+        versions=value("ssl.enabled.protocols"),
+        version_max=value("ssl.protocol"),
+        cipher_suites=value("ssl.cipher.suites"),
+        verifies_host=bool(value("ssl.endpoint.identification.algorithm")),
     )
 
 

@@ -17,11 +17,13 @@ from millstream.broker.handlers import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     append_audit,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
+    create_delegation_token,
     create_partitions,
     create_topics,
     delete_acls,
@@ -33,14 +35,17 @@ from millstream.broker.handlers import (
     describe_client_quotas,
     describe_cluster,
     describe_configs,
+    describe_delegation_token,
     describe_groups,
     describe_log_dirs,
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
+    expire_delegation_token,
     fetch,
     find_coordinator,
     get_telemetry_subscriptions,
@@ -61,6 +66,9 @@ from millstream.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     push_telemetry,
+    renew_delegation_token,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -68,6 +76,7 @@ from millstream.broker.handlers import (
     write_txn_markers,
 )
 from millstream.broker.metrics.broker_metrics import Metrics
+from millstream.wire.api import ApiKey
 
 #: In the order of the API keys, in which ApiVersions lists them.
 ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
@@ -84,6 +93,7 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     sync_group.API,
     describe_groups.API,
     list_groups.API,
+    sasl_handshake.API,
     api_versions.API,
     create_topics.API,
     delete_topics.API,
@@ -101,7 +111,12 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     describe_configs.API,
     alter_configs.API,
     describe_log_dirs.API,
+    sasl_authenticate.API,
     create_partitions.API,
+    create_delegation_token.API,
+    renew_delegation_token.API,
+    expire_delegation_token.API,
+    describe_delegation_token.API,
     delete_groups.API,
     incremental_alter_configs.API,
     elect_leaders.API,
@@ -110,6 +125,8 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     offset_delete.API,
     describe_client_quotas.API,
     alter_client_quotas.API,
+    describe_user_scram_credentials.API,
+    alter_user_scram_credentials.API,
     describe_quorum.API,
     update_features.API,
     describe_cluster.API,
@@ -131,6 +148,14 @@ TELEMETRY_ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     get_telemetry_subscriptions.API,
     push_telemetry.API,
 )
+
+#: What a client may call before it is authenticated.
+LOGIN_APIS: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS, ApiKey.SASL_AUTHENTICATE)
+
+
+def login_table(apis: ApiTable) -> ApiTable:
+    """Return the part of a table that clients use to log in."""
+    return ApiTable(api for api in apis if api.key in LOGIN_APIS)
 
 
 def api_table(

@@ -31,17 +31,14 @@ class Runtime:
     gate: Gate
     #: Failures of callbacks, of all parts of the broker.
     failures: CallbackFailures
+    #: The network for connections to other brokers.
+    peer_network: Network
     #: Undoes the start, last step first, when the broker stops or a start fails halfway.
     undo: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def supervisor(self) -> Supervisor:
         return self.environment.supervisor
-
-    @property
-    def peer_network(self) -> Network:
-        """The network for connections to other brokers."""
-        return self.environment.network
 
     @property
     def is_alone(self) -> bool:

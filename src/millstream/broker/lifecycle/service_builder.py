@@ -16,19 +16,23 @@ from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
 from millstream.broker.context import Services
 from millstream.broker.coordinators import Coordinators, peer_connector
+from millstream.broker.dispatch import ApiTable
 from millstream.broker.fetch_session import FetchSessions
-from millstream.broker.handlers import api_table
+from millstream.broker.handlers import api_table, login_table
 from millstream.broker.lag.lag_collector import LagCollector
 from millstream.broker.lag.lag_sweep import LagSources
 from millstream.broker.lag.partition_backlog import PartitionBacklogs
 from millstream.broker.lag.remote_backlog import BacklogApi, RemoteBacklogs
 from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.broker.lifecycle.runtime import Runtime
+from millstream.broker.login.authentication import Authentication, token_validation
+from millstream.broker.login.token_expiry import TokenExpiry
 from millstream.broker.metrics import (
     audit_gauges,
     cluster_gauges,
     gauges,
     lag_gauges,
+    login_gauges,
     quota_gauges,
     telemetry_gauges,
 )
@@ -43,6 +47,7 @@ from millstream.broker.transaction.transaction_queue import TransactionQueues
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.joint_update import JointUpdates
 from millstream.replication.replicator import Replicator
+from millstream.security.credential_store import CredentialStore
 from millstream.security.quota.limiter import Limiter
 
 
@@ -100,6 +105,7 @@ class ServiceBuilder:
             checkpoint=self._storage.upkeep.checkpoint_log_starts,
             telemetry=self._start_telemetry(),
         )
+        services.authentication = self._make_authentication(services.apis)
         services.directory.storage.on_failure = services.replicator.log_failed
         self._start_quotas(services)
         if config.audit.audit_enable:
@@ -143,6 +149,43 @@ class ServiceBuilder:
         quota_gauges.show_quotas(
             self._runtime.metrics, throttle.limiter, self._config.quota.metrics_quota_labels_max
         )
+
+    def _make_authentication(self, apis: ApiTable) -> Authentication | None:
+        """Return the logins of clients, if a listener has SASL."""
+        runtime, config, catalog = self._runtime, self._config, self._catalog
+        environment = runtime.environment
+        if not any(each.has_sasl for each in config.network.listener_protocols.values()):
+            return None
+        credentials = CredentialStore(
+            lambda: catalog.image,
+            environment.clock.wall_ms,
+            fake_secret=environment.random.randbytes(32),
+            token_secret=config.sasl.delegation_token_secret_key,
+        )
+        authentication = Authentication(
+            config,
+            credentials,
+            environment.random,
+            login_table(apis),
+            token_validation(config, environment.clock),
+            has_threads=environment.has_threads,
+        )
+        runtime.undo.callback(authentication.close)
+        self._start_token_expiry()
+        login_gauges.show_logins(runtime.metrics, authentication)
+        return authentication
+
+    def _start_token_expiry(self) -> None:
+        config, runtime = self._config, self._runtime
+        if config.sasl.delegation_token_secret_key:
+            expiry = TokenExpiry(
+                self._catalog,
+                runtime.environment.clock,
+                config.node_id,
+                config.sasl.delegation_token_expiry_check_interval_ms,
+            )
+            expiry.start(runtime.supervisor)
+            runtime.undo.push_async_callback(expiry.stop)
 
     def _start_coordinators(self) -> Coordinators:
         runtime, catalog = self._runtime, self._catalog

@@ -15,7 +15,9 @@ from millstream.model.failure import CallbackKind
 from millstream.model.reply import ReplyKind
 from millstream.net.gate import Gate
 from millstream.net.rejection import Rejection
+from millstream.net.tls_transport import HandshakeFailure
 from millstream.replication.replicas import Replicas
+from millstream.security.tls_source import TlsSource
 
 #: Shown from the start: a counter that appears with its first failure shows no increase.
 _KINDS: Final = (*ReplyKind, *CallbackKind)
@@ -44,6 +46,44 @@ def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
         "Requests and connections rejected without a response, by reason.",
         ("reason",),
         lambda: [((kind,), gate.rejections.counts[kind]) for kind in Rejection],
+    )
+
+
+def show_tls(metrics: Metrics, sources: Mapping[str, TlsSource], gate: Gate) -> None:
+    """Add the handshakes, and the certificates of listeners."""
+    if not sources:
+        return
+    failures = gate.counters.handshake_failures
+    metrics.add_gauge(
+        "tls_handshakes_in_progress", "TLS handshakes in progress.", lambda: gate.handshakes
+    )
+    metrics.add_rows(
+        "tls_handshake_failures_total",
+        "counter",
+        "TLS handshakes that failed, by reason.",
+        ("reason",),
+        lambda: [((kind,), failures[kind]) for kind in HandshakeFailure],
+    )
+    metrics.add_rows(
+        "tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "When the certificate of a listener expires, in seconds since the epoch.",
+        ("listener",),
+        lambda: [((name,), each.expires_at.timestamp()) for name, each in sources.items()],
+    )
+    metrics.add_rows(
+        "tls_reloads_total",
+        "counter",
+        "New keys, certificates or revocation lists that came into force, by listener.",
+        ("listener",),
+        lambda: [((name,), each.reloads) for name, each in sources.items()],
+    )
+    metrics.add_rows(
+        "tls_reload_failures_total",
+        "counter",
+        "New keys, certificates or revocation lists that cannot be used, by listener.",
+        ("listener",),
+        lambda: [((name,), each.failures) for name, each in sources.items()],
     )
 
 

@@ -4,6 +4,9 @@
 `ready` is called, and after `not_ready`. `/readyz/in-sync` also returns 503 while `sync_problem`
 returns a reason. `/metrics` is Prometheus text.
 
+With a token, or where clients present certificates, a client needs one of both for everything but
+`/healthz`; others get 401. `HttpGuard` holds the rules.
+
 Bounded: at most `CONNECTIONS_MAX` connections (further ones are closed at once), short request
 lines and headers, no request bodies, and one rendering at a time, shared by all waiting scrapes.
 """
@@ -18,6 +21,7 @@ from aiohttp import web
 
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.metrics.exposition import CONTENT_TYPE
+from millstream.broker.metrics.http_guard import HttpGuard
 
 CONNECTIONS_MAX: Final = 64
 REQUEST_LINE_BYTES_MAX: Final = 4096
@@ -32,10 +36,11 @@ async def _no_problem() -> str | None:
 class HttpServer:
     """Serves the metrics and the readiness of a broker on one address."""
 
-    __slots__ = ("_metrics", "_reason", "_rendering", "_runner", "port", "sync_problem")
+    __slots__ = ("_guard", "_metrics", "_reason", "_rendering", "_runner", "port", "sync_problem")
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, guard: HttpGuard | None = None) -> None:
         self._metrics = metrics
+        self._guard = guard or HttpGuard()
         #: Why the broker is not ready; None once it is.
         self._reason: str | None = "starting"
         self._rendering: asyncio.Task[bytes] | None = None
@@ -63,7 +68,9 @@ class HttpServer:
         runner = web.ServerRunner(server, shutdown_timeout=STOP_SECONDS_MAX)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            context = self._guard.tls_context()
+            site = web.TCPSite(runner, host, port, ssl_context=context)
+            await site.start()
         except OSError:
             await runner.cleanup()
             raise
@@ -81,10 +88,16 @@ class HttpServer:
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD"):
             return web.Response(status=405, headers={"Allow": "GET, HEAD"}, text="GET only\n")
-        if request.path == "/metrics":
-            return web.Response(body=await self._render(), headers={"Content-Type": CONTENT_TYPE})
         if request.path == "/healthz":
             return web.Response(text="ok\n")
+        if not self._guard.admits(request):
+            return web.Response(
+                status=401,
+                headers={"WWW-Authenticate": "Bearer"},
+                text="send `Authorization: Bearer TOKEN` with the broker's http.bearer.token\n",
+            )
+        if request.path == "/metrics":
+            return web.Response(body=await self._render(), headers={"Content-Type": CONTENT_TYPE})
         if request.path == "/readyz":
             return _readiness("ready", self._reason)
         if request.path == "/readyz/in-sync":

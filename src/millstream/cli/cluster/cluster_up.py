@@ -5,6 +5,7 @@ that exits, so that killing a broker shows a failover.
 
     DIR/etcd-N/  DIR/etcd-N.log       data and log of an etcd member
     DIR/broker-N/  DIR/broker-N.log   data and log of a broker
+    DIR/security/                     with --secure: see `secure_setup.py`
 
 Brokers listen on PORT, PORT+1, ... Etcd member N uses ETCD_PORT+10*(N-1) and the port after it.
 """
@@ -21,6 +22,7 @@ from typing import Annotated, Final
 
 import typer
 
+from millstream.cli.cluster.secure_setup import PROTOCOL, SecureSetup
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.progress import progress
@@ -56,6 +58,8 @@ class _BrokerPlan:
     http_port: int
     metadata: str
     settings: Mapping[str, str]
+    #: None for brokers without encryption and authentication.
+    security: SecureSetup | None
 
 
 @guarded
@@ -100,6 +104,12 @@ def up(
             "--set", "-s", metavar="KEY=VALUE", help="A setting for all brokers. Repeatable."
         ),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="Use TLS, users with passwords (SCRAM), and ACLs; create all of them."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Start a cluster on this machine: an etcd and several brokers.
@@ -107,6 +117,9 @@ def up(
     It runs until Ctrl-C; the same --data starts it again. Topics have three replicas if there are
     at least three brokers. To see a failover, kill a broker's process and run `millstream cluster
     status`.
+
+    With --secure the brokers encrypt all connections, every client logs in, and only the user
+    `admin` may do anything until ACLs say more. The output says how to connect.
     """
     own = parse_pairs(settings or (), "--set")
     data = data.resolve()
@@ -115,9 +128,12 @@ def up(
     with on_termination(cluster.stop_requested.set), cluster:
         if metadata is None:
             metadata = cluster.start_etcd(etcd_members, etcd_port)
-        plan = _BrokerPlan(brokers, _split(racks or ()), port, http_port, metadata, own)
+        setup = _prepare_security(data, brokers, port) if secure else None
+        plan = _BrokerPlan(brokers, _split(racks or ()), port, http_port, metadata, own, setup)
         cluster.start_brokers(plan)
         cluster.show(as_json)
+        if setup is not None and not cluster.stop_requested.is_set():
+            note(f"\n{setup.instructions()}")
         cluster.watch()
 
 
@@ -178,9 +194,12 @@ class _LocalCluster:
                 own["broker.rack"] = plan.racks[number % len(plan.racks)]
             endpoints = BrokerEndpoints(HOST, plan.port + number, plan.http_port + number)
             settings = {**_replication_settings(plan.count), **own, **plan.settings}
-            self._brokers.append(
-                BrokerServer(f"broker-{number + 1}", self._folder, endpoints, settings)
-            )
+            broker = BrokerServer(f"broker-{number + 1}", self._folder, endpoints, settings)
+            if plan.security is not None:
+                broker.config_file = plan.security.settings_file
+                broker.http_token = plan.security.http_token
+                broker.listeners = [f"{PROTOCOL}://{broker.bootstrap}"]
+            self._brokers.append(broker)
         self._start(self._brokers)
 
     def _start(self, servers: Sequence[ServerProcess]) -> None:
@@ -237,6 +256,16 @@ class _LocalCluster:
             if server.has_exited() and server.name not in self._reported:
                 self._reported.add(server.name)
                 note(f"{server.name} has ended ({_describe(server.returncode or 0)}).")
+
+
+def _prepare_security(folder: Path, brokers: int, port: int) -> SecureSetup:
+    servers = ",".join(f"{HOST}:{port + number}" for number in range(brokers))
+    setup = SecureSetup(folder)
+    try:
+        setup.prepare(servers)
+    except OSError as error:
+        raise CommandError(ExitCode.FAILED, f"cannot write to {setup.folder}: {error}") from None
+    return setup
 
 
 def _split(racks: Sequence[str]) -> list[str]:

@@ -160,6 +160,20 @@ CLUSTER: Final[dict[str, JsonOutput]] = {
     "serve --check": by_name(
         {"value": "The value of the setting, or null.", "source": "Where the value is set."}
     ),
+    "tls init": one(
+        {
+            "folder": "The folder of all files.",
+            "authority": "The certificate of the authority, which brokers and clients trust.",
+            "made": "The files that this call has made.",
+            "serve": "The settings of a broker with TLS, by name.",
+            "client": "The properties of a client without a certificate, by name.",
+            "clients": "The clients with a certificate.",
+            "clients[].name": "The name of the client.",
+            "clients[].principal": "The client's principal for ACLs.",
+            "clients[].file": "The file with the certificate and the key.",
+            "clients[].properties": "The properties of the client, by name.",
+        }
+    ),
     "version": one(
         {
             "millstream": "The version of Millstream.",

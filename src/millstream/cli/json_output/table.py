@@ -12,5 +12,6 @@ from millstream.cli.json_output.data_keys import DATA
 from millstream.cli.json_output.form import JsonOutput
 from millstream.cli.json_output.group_keys import GROUP
 from millstream.cli.json_output.topic_keys import TOPIC
+from millstream.cli.json_output.user_keys import USER
 
-JSON_OUTPUTS: Final[dict[str, JsonOutput]] = {**TOPIC, **GROUP, **CLUSTER, **DATA}
+JSON_OUTPUTS: Final[dict[str, JsonOutput]] = {**TOPIC, **GROUP, **CLUSTER, **DATA, **USER}

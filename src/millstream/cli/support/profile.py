@@ -109,9 +109,10 @@ class Profiles:
         }
         return cls(found, content.get("current"))
 
-    def save(self) -> None:
-        """Replace the file. Only its owner can read it, also while it is written."""
-        path = profile_file()
+    def save(self, path: Path | None = None) -> None:
+        """Replace the user's file, or the file `path`. Only its owner can read it, also while it
+        is written."""
+        path = path or profile_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         # mkstemp creates files with mode 0600.
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -32,6 +32,7 @@ from millstream.client.admin.result import (
     Outcome,
     QuotaEntity,
     Reassignment,
+    ScramMechanism,
     TopicDescription,
 )
 from millstream.client.connection import ConnectionOptions, ConnectionSettings
@@ -247,6 +248,42 @@ class Admin:
         from millstream.client.admin import protocol_request
 
         return protocol_request.list_quotas(self._handle, self.timeout)
+
+    # Users
+
+    def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Sequence[ScramMechanism] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create a user that logs in with a password.
+
+        The password is not sent: the brokers get what SCRAM derives from it.
+        """
+        from millstream.client.admin import user_request
+
+        user_request.create_user(self._handle, name, password, mechanisms, iterations, self.timeout)
+
+    def list_users(self) -> dict[str, dict[ScramMechanism, int]]:
+        """Return the iterations of each user's credentials, by user and mechanism."""
+        from millstream.client.admin import user_request
+
+        return user_request.list_users(self._handle, self.timeout)
+
+    def alter_user(self, name: str, password: str, *, iterations: int | None = None) -> None:
+        """Change the password of a user, for all mechanisms that the user has."""
+        from millstream.client.admin import user_request
+
+        user_request.alter_user(self._handle, name, password, iterations, self.timeout)
+
+    def delete_user(self, name: str) -> None:
+        """Delete a user. Connections that are logged in stay open."""
+        from millstream.client.admin import user_request
+
+        user_request.delete_user(self._handle, name, self.timeout)
 
     # Settings
 

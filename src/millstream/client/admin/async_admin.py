@@ -31,6 +31,7 @@ from millstream.client.admin.result import (
     Outcome,
     QuotaEntity,
     Reassignment,
+    ScramMechanism,
     TopicDescription,
 )
 from millstream.client.connection import ConnectionOptions
@@ -199,6 +200,36 @@ class AsyncAdmin:
     async def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
         """Return the quotas of all users, client ids and addresses that have any."""
         return await self._run(self._admin.list_quotas)
+
+    # Users
+
+    async def create_user(
+        self,
+        name: str,
+        password: str,
+        *,
+        mechanisms: Sequence[ScramMechanism] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create a user that logs in with a password.
+
+        The password is not sent: the brokers get what SCRAM derives from it.
+        """
+        await self._run(
+            self._admin.create_user, name, password, mechanisms=mechanisms, iterations=iterations
+        )
+
+    async def list_users(self) -> dict[str, dict[ScramMechanism, int]]:
+        """Return the iterations of each user's credentials, by user and mechanism."""
+        return await self._run(self._admin.list_users)
+
+    async def alter_user(self, name: str, password: str, *, iterations: int | None = None) -> None:
+        """Change the password of a user, for all mechanisms that the user has."""
+        await self._run(self._admin.alter_user, name, password, iterations=iterations)
+
+    async def delete_user(self, name: str) -> None:
+        """Delete a user. Connections that are logged in stay open."""
+        await self._run(self._admin.delete_user, name)
 
     # Settings
 

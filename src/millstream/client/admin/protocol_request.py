@@ -254,9 +254,7 @@ def _quota_entity(
     | Iterable[DescribeClientQuotasResponse.Entry.Entity],
 ) -> QuotaEntity:
     named = {each.entity_type: each.entity_name or QuotaEntity.DEFAULT for each in pairs}
-    return QuotaEntity(
-        user=named.get("user"), client_id=named.get("client-id"), ip=named.get("ip")
-    )
+    return QuotaEntity(user=named.get("user"), client_id=named.get("client-id"), ip=named.get("ip"))
 
 
 # Reassignments

@@ -14,6 +14,7 @@ T = TypeVar("T")
 #: The outcome for one item of a call with several items: its result, or the error.
 Outcome: TypeAlias = T | MillstreamError
 ResourceKind: TypeAlias = Literal["topic", "broker", "group"]
+ScramMechanism: TypeAlias = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

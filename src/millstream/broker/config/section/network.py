@@ -52,6 +52,33 @@ class NetworkSection:
         "Address of the HTTP server for metrics and health checks, as host:port; empty for none.",
         check=listener.check_http,
     )
+    http_bearer_token: str | None = setting(
+        ConfigType.PASSWORD,
+        None,
+        "Token that clients of the HTTP server send as `Authorization: Bearer TOKEN`. With a token,"
+        " or with http.ssl.client.auth, only /healthz is served to everyone.",
+    )
+    http_bearer_token_file: str | None = setting(
+        _STRING, None, "File that holds the token for the HTTP server. A replaced file applies."
+    )
+    http_ssl_keystore_location: str | None = setting(
+        _STRING,
+        None,
+        "PEM file with the private key and the certificate chain of the HTTP server, which then"
+        " speaks HTTPS only.",
+    )
+    http_ssl_truststore_location: str | None = setting(
+        _STRING,
+        None,
+        "PEM file with the authorities, and revocation lists, for certificates of HTTP clients.",
+    )
+    http_ssl_client_auth: str = setting(
+        _STRING,
+        "none",
+        "Whether HTTP clients present a certificate. With requested, a client has a certificate, or"
+        " sends the token, or gets /healthz only.",
+        choices=("none", "requested", "required"),
+    )
 
     # Connections and memory for requests.
     socket_request_max_bytes: int = setting(
@@ -158,6 +185,13 @@ class NetworkSection:
         protocol."""
         named = {protocol.value: protocol for protocol in SecurityProtocol}
         return named | listener.parse_protocols(self.listener_security_protocol_map)
+
+    @property
+    def listener_protocols(self) -> dict[str, SecurityProtocol]:
+        """The security protocol of each listener that this broker has."""
+        protocols = self.security_protocols
+        names = [endpoint.listener_name for endpoint in self.listen_endpoints]
+        return {name: protocols[name] for name in names}
 
     @property
     def inter_broker_listener(self) -> str:

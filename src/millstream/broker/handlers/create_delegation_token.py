@@ -1,0 +1,84 @@
+"""CreateDelegationToken: versions 1 to 3.
+
+Creates a token with which clients log in by SCRAM (KIP-48). A client creates tokens for itself: a
+token for another owner gets DELEGATION_TOKEN_AUTHORIZATION_FAILED. Not allowed without
+authentication, or for a client that is itself logged in with a token.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from millstream.broker.audit import change
+from millstream.broker.context import Context
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.login.token_request import check_allowed, limits
+from millstream.metadata.security_record import TokenRecord, encode_token, token_key
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.principal import Principal
+from millstream.security.credential_store import token_hmac
+from millstream.security.delegation_token import create_token
+from millstream.wire.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+
+
+async def handle(
+    request: CreateDelegationTokenRequest, context: Context
+) -> CreateDelegationTokenResponse:
+    requester = context.client.principal
+    owner = requester
+    if request.owner_principal_name:
+        owner = Principal(request.owner_principal_type or "", request.owner_principal_name)
+    response = CreateDelegationTokenResponse(
+        principal_type=owner.kind,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.kind,
+        token_requester_principal_name=requester.name,
+    )
+    try:
+        secret = check_allowed(context)
+        if owner != requester:
+            raise BrokerError(
+                ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, "the owner is another user"
+            )
+        token = _token(request, owner, context)
+    except BrokerError as error:
+        response.error_code = error.code
+        return response
+    await context.services.catalog.alter_key(
+        token_key(token.token_id), lambda _: encode_token(token)
+    )
+    response.issue_timestamp_ms = token.issued_ms
+    response.expiry_timestamp_ms = token.expiry_ms
+    response.max_timestamp_ms = token.expiry_ms_max
+    response.token_id = token.token_id
+    response.hmac = token_hmac(secret, token.token_id)
+    return response
+
+
+API: Final = ApiEntry(
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+    versions=(1, 3),
+    handle=handle,
+    audit=change.token_created,
+)
+
+
+def _token(
+    request: CreateDelegationTokenRequest, owner: Principal, context: Context
+) -> TokenRecord:
+    services = context.services
+    token_id = base64.urlsafe_b64encode(services.random.randbytes(16)).decode().rstrip("=")
+    return create_token(
+        token_id,
+        owner,
+        context.client.principal,
+        [Principal(each.principal_type, each.principal_name) for each in request.renewers],
+        request.max_lifetime_ms,
+        limits(services.config),
+        services.clock.wall_ms(),
+    )

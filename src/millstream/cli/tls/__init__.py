@@ -1,0 +1,1 @@
+"""The `millstream tls` commands: a local certificate authority for development and tests."""

@@ -1,0 +1,1 @@
+"""`millstream user`: the users that log in with a password."""

@@ -1,0 +1,110 @@
+"""The rules of delegation tokens (KIP-48): creation, renewal, expiry, and who may do which. Pure.
+
+A token has an owner, for whom clients log in with it, and renewers. Owner and renewers may renew
+and expire a token, and see it. A token is valid until `expiry_ms`; a renewal moves that, at most to
+`expiry_ms_max`. Times are in milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from millstream.metadata.security_record import TokenRecord
+from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.principal import USER, Principal
+from millstream.security.credential_store import token_hmac
+
+
+class TokenLimits(NamedTuple):
+    """The lifetimes that the settings allow."""
+
+    lifetime_ms_max: int
+    renewal_ms_max: int
+
+
+def create_token(
+    token_id: str,
+    owner: Principal,
+    requester: Principal,
+    renewers: Iterable[Principal],
+    lifetime_ms: int,
+    limits: TokenLimits,
+    now_ms: int,
+) -> TokenRecord:
+    """Return a new token. A lifetime that is not positive is the longest. Raises BrokerError."""
+    named = tuple(renewers)
+    if any(renewer.kind != USER for renewer in (owner, *named)):
+        raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE, "owner and renewers must be users")
+    longest_ms = limits.lifetime_ms_max
+    expiry_ms_max = now_ms + (min(lifetime_ms, longest_ms) if lifetime_ms > 0 else longest_ms)
+    return TokenRecord(
+        token_id=token_id,
+        owner=str(owner),
+        requester=str(requester),
+        renewers=tuple(map(str, named)),
+        issued_ms=now_ms,
+        expiry_ms=min(expiry_ms_max, now_ms + limits.renewal_ms_max),
+        expiry_ms_max=expiry_ms_max,
+    )
+
+
+def renew_token(
+    token: TokenRecord, who: Principal, period_ms: int, limits: TokenLimits, now_ms: int
+) -> TokenRecord:
+    """Return a token with a later expiry. A period that is not positive is the longest. Raises
+    BrokerError."""
+    _check(token, who, now_ms)
+    longest_ms = limits.renewal_ms_max
+    renewal_ms = min(period_ms, longest_ms) if period_ms > 0 else longest_ms
+    return msgspec.structs.replace(token, expiry_ms=min(token.expiry_ms_max, now_ms + renewal_ms))
+
+
+def expire_token(
+    token: TokenRecord, who: Principal, period_ms: int, now_ms: int
+) -> TokenRecord | None:
+    """Return a token that expires after `period_ms`; None if that is negative, which ends the token
+    at once. Raises BrokerError."""
+    _check(token, who, now_ms)
+    if period_ms < 0:
+        return None
+    return msgspec.structs.replace(token, expiry_ms=min(token.expiry_ms_max, now_ms + period_ms))
+
+
+def find_token(tokens: Iterable[TokenRecord], secret: str, given: bytes) -> TokenRecord:
+    """Return the token with an HMAC. Raises BrokerError."""
+    for token in tokens:
+        if hmac.compare_digest(token_hmac(secret, token.token_id), given):
+            return token
+    raise BrokerError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "there is no such token")
+
+
+def visible_tokens(
+    tokens: Iterable[TokenRecord],
+    who: Principal,
+    owners: Iterable[Principal] | None,
+    now_ms: int,
+) -> Iterator[TokenRecord]:
+    """Yield the valid tokens of `owners` that `who` owns or may renew; None is all owners."""
+    wanted = None if owners is None else [str(owner) for owner in owners]
+    for token in tokens:
+        if token.expiry_ms <= now_ms or not is_owner_or_renewer(token, str(who)):
+            continue
+        if wanted is None or any(is_owner_or_renewer(token, each) for each in wanted):
+            yield token
+
+
+def is_owner_or_renewer(token: TokenRecord, principal: str) -> bool:
+    return principal == token.owner or principal in token.renewers
+
+
+def _check(token: TokenRecord, who: Principal, now_ms: int) -> None:
+    if token.expiry_ms <= now_ms:
+        raise BrokerError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "the token has expired")
+    if not is_owner_or_renewer(token, str(who)):
+        raise BrokerError(
+            ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, "only its owner and renewers may do that"
+        )

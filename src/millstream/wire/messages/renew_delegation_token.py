@@ -1,0 +1,20 @@
+"""RenewDelegationToken: extends the expiry of a delegation token (KIP-48)."""
+
+from __future__ import annotations
+
+from millstream.wire.api import ApiKey
+from millstream.wire.field import int16, int32, int64, octets
+from millstream.wire.schema import Message, message
+
+
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions=(1, 2))
+class RenewDelegationTokenRequest(Message):
+    hmac: bytes = octets()
+    renew_period_ms: int = int64()
+
+
+@message(ApiKey.RENEW_DELEGATION_TOKEN, versions=(1, 2))
+class RenewDelegationTokenResponse(Message):
+    error_code: int = int16()
+    expiry_timestamp_ms: int = int64()
+    throttle_time_ms: int = int32()
