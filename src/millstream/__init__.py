@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millstream.client.admin import OffsetChange as OffsetChange
     from millstream.client.admin import Outcome as Outcome
     from millstream.client.admin import PartitionDescription as PartitionDescription
+    from millstream.client.admin import QuotaEntity as QuotaEntity
     from millstream.client.admin import Reassignment as Reassignment
     from millstream.client.admin import TopicDescription as TopicDescription
     from millstream.client.connection import SaslMechanism as SaslMechanism
@@ -141,6 +142,7 @@ _NAMES: Final = {
         "OffsetChange",
         "Outcome",
         "PartitionDescription",
+        "QuotaEntity",
         "Reassignment",
         "TopicDescription",
     ),

@@ -21,6 +21,7 @@ from settings import (  # noqa: F401 -- they add themselves
     group_effect,
     log_effect,
     place_effect,
+    quota_effect,
     replica_effect,
     topic_effect,
 )

@@ -196,11 +196,13 @@ def _named(addresses: Sequence[str]) -> list[str]:
 
 
 def _load(file: Path | None, flags: Mapping[str, str]) -> BrokerConfig:
-    from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+    from millstream.broker.config.broker_config import BrokerConfig, ConfigError, definitions
+    from millstream.broker.config.config_source import check_flags
     from millstream.env.disk import SystemDisk
 
     environment = {key: value for key, value in os.environ.items() if key not in _OWN_VARIABLES}
     try:
+        check_flags(flags, (each.name for each in definitions.values() if each.is_sensitive))
         return BrokerConfig.load(
             file=file,
             disk=SystemDisk(),

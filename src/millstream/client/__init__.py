@@ -120,6 +120,7 @@ __all__ = [
     "Producer",
     "ProducerFenced",
     "ProtobufSerializer",
+    "QuotaEntity",
     "Reassignment",
     "Record",
     "RecordContext",

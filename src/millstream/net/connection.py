@@ -36,7 +36,7 @@ from millstream.env.disk import Buffer
 from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.file_sender import FileSender, Item, in_memory, release
 from millstream.net.frame_handler import FrameHandler
-from millstream.net.gate import Admission, Gate
+from millstream.net.gate import Admitted, Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.net.tls_sender import TlsSender
 from millstream.net.tls_transport import TlsTransport
@@ -87,7 +87,6 @@ class Connection(asyncio.BufferedProtocol):
         "_gate",
         "_handler",
         "_in_pass",
-        "_listener",
         "_make_handler",
         "_on_lost",
         "_outgoing",
@@ -101,6 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         "_wants_sender",
         "address",
         "frame_bytes_max",
+        "listener",
         "port",
         "principal",
         "received_at",
@@ -115,7 +115,8 @@ class Connection(asyncio.BufferedProtocol):
         listener: str = "",
     ) -> None:
         self._gate = gate
-        self._listener = listener
+        #: Name of the listener that accepted the connection.
+        self.listener = listener
         self._clock = clock
         self._make_handler = make_handler
         self._on_lost = on_lost
@@ -162,24 +163,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        admission = self._gate.accept(self._transport, self._listener, self._clock.monotonic())
-        if admission is not None:
-            self.begin(self._transport, admission)
+        client = self._gate.accept(self._transport, self.listener, self._clock.monotonic())
+        if client is not None:
+            self.begin(self._transport, client)
 
     def begin(
-        self,
-        transport: asyncio.Transport,
-        admission: Admission,
-        principal: Principal = ANONYMOUS,
+        self, transport: asyncio.Transport, client: Admitted, principal: Principal = ANONYMOUS
     ) -> None:
-        """Serve a client that the gate has admitted."""
+        """Serve a client that the gate has admitted, when its turn comes."""
         self._transport = transport
-        self.address, self.port = admission.address, admission.port
+        self.address, self.port = client.address, client.port
         self.principal = principal
         transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._handler = self._make_handler(self)
-        if admission.wait_s > 0:
-            self.throttle(admission.wait_s)
+        wait_s = client.served_at - self._clock.monotonic()
+        if wait_s > 0:
+            self.throttle(wait_s)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         if self._frame is None:
@@ -241,7 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame = None
         self._backlog.clear()
         self._drop_outgoing()
-        self._gate.leave(self.address, self._listener, self._close_reason)
+        self._gate.leave(self.address, self.listener, self._close_reason)
         handler.closed()
 
     # Called by the handler

@@ -48,11 +48,11 @@ class ConnectionLimits:
     unread_ms_max: int = 60_000
     inflight_requests_max: int = 64
     inflight_bytes_max: int = 64 * 1024 * 1024
+    #: Frames of one connection that are handled before other connections have their turn.
+    pass_requests_max: int = 100
     #: Time for a TLS handshake, and the number of handshakes in progress.
     handshake_ms_max: int = 10_000
     handshakes_max: int = 1_000
-    #: Frames of one connection that are handled before other connections have their turn.
-    pass_requests_max: int = 100
 
 
 class Entry(NamedTuple):
@@ -64,15 +64,13 @@ class Entry(NamedTuple):
     wait_s: float
 
 
-class Admission(NamedTuple):
-    """A connection that is admitted."""
+class Admitted(NamedTuple):
+    """The client of a connection that was admitted. The port is 0 if the network has none."""
 
     address: str
-    #: 0 if the network has no ports.
     port: int
-    listener: str
-    #: The time until its requests are handled.
-    wait_s: float
+    #: Monotonic time from which the connection is served.
+    served_at: float
 
 
 class EntryRates(Protocol):
@@ -80,7 +78,6 @@ class EntryRates(Protocol):
 
     def enter(self, listener: str, address: str, now: float) -> Entry | None:
         """Count a new connection; None if it is neither delayed nor rejected."""
-        ...
 
 
 @dataclass(slots=True)
@@ -124,12 +121,12 @@ class Gate:
         #: Bytes of frame buffers in use; at most `limits.request_bytes_max`.
         self.reserved_bytes = 0
         self.connections = 0
-        #: TLS handshakes in progress. Their connections count in `connections`.
-        self.handshakes = 0
         #: Rejected connections that are closed after a pause; at most `REFUSED_MAX`.
         self.refused_open = 0
         #: Limits the rate of new connections; None while there is no limit.
         self.rates: EntryRates | None = None
+        #: TLS handshakes in progress. Their connections count in `connections`.
+        self.handshakes = 0
         self._addresses: Counter[str] = Counter()
         self._listeners: Counter[str] = Counter()
         self._pool: dict[int, list[bytearray]] = {}
@@ -139,9 +136,9 @@ class Gate:
         """Apply limits that were changed at run time."""
         self.limits = limits
 
-    def accept(self, transport: asyncio.Transport, listener: str, now: float) -> Admission | None:
-        """Count a new connection, unless it is rejected. A rejected one is closed, at once or after
-        a pause; None then."""
+    def accept(self, transport: asyncio.Transport, listener: str, now: float) -> Admitted | None:
+        """Count a new connection. Where a limit is reached, close the connection and return
+        None."""
         peer = transport.get_extra_info("peername")
         address = str(peer[0]) if isinstance(peer, tuple) else "local"
         entry = self.admit(address, listener, now)
@@ -149,12 +146,12 @@ class Gate:
             self._refuse(transport, entry.limit, entry.wait_s, address, now)
             return None
         port = int(peer[1]) if isinstance(peer, tuple) else 0
-        return Admission(address, port, listener, 0.0 if entry is None else entry.wait_s)
+        return Admitted(address, port, now if entry is None else now + entry.wait_s)
 
     def _refuse(
         self, transport: asyncio.Transport, limit: str, wait_s: float, address: str, now: float
     ) -> None:
-        """Close a connection that was not admitted, after `wait_s`."""
+        """Close a connection that is not admitted, after `wait_s`."""
         error = RejectedRequestError(
             Rejection.CONNECTIONS, f"{limit} is reached", api="a connection"
         )
@@ -164,9 +161,9 @@ class Gate:
             return
         self.refused_open += 1
         transport.pause_reading()
-        asyncio.get_running_loop().call_later(wait_s, self._end_refused, transport)
+        asyncio.get_running_loop().call_later(wait_s, self._abort_refused, transport)
 
-    def _end_refused(self, transport: asyncio.Transport) -> None:
+    def _abort_refused(self, transport: asyncio.Transport) -> None:
         self.refused_open -= 1
         transport.abort()
 

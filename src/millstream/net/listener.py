@@ -61,7 +61,7 @@ class Acceptor:
         def make_tls_transport() -> TlsTransport:
             assert tls is not None
             transport = TlsTransport(
-                self._gate, self._clock, tls, make_connection(), name, self._end_handshake
+                self._gate, self._clock, tls, make_connection(), self._end_handshake
             )
             self._handshakes[transport] = None
             return transport

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
 from millstream.model.principal import Principal
-from millstream.net.gate import Admission, Gate
+from millstream.net.gate import Admitted, Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.net.tls_sender import CHUNK_BYTES
 
@@ -104,7 +104,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """One connection with TLS. Made by the listener for each socket. Event loop only."""
 
     __slots__ = (
-        "_admission",
         "_clock",
         "_connection",
         "_endpoint",
@@ -114,10 +113,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_is_closing",
         "_is_open",
         "_is_reading",
-        "_listener",
         "_on_ended",
         "_on_writable",
         "_outgoing",
+        "_peer",
         "_raw",
         "_received_bytes",
         "_tls",
@@ -130,7 +129,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         clock: Clock,
         endpoint: TlsEndpoint,
         connection: Connection,
-        listener: str,
         on_ended: Callable[[TlsTransport], None],
     ) -> None:
         asyncio.Transport.__init__(self)
@@ -138,7 +136,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._clock = clock
         self._endpoint = endpoint
         self._connection = connection
-        self._listener = listener
         #: Called once the handshake has ended, also if it failed.
         self._on_ended = on_ended
         self._raw: asyncio.Transport | None = None
@@ -146,7 +143,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         #: Set while the gate counts the handshake.
-        self._admission: Admission | None = None
+        self._peer: Admitted | None = None
         self._expires_at = 0.0
         self._received_bytes = 0
         self._is_open = False
@@ -165,12 +162,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         raw = self._raw = cast("asyncio.Transport", transport)
-        admission = self._gate.accept(raw, self._listener, self._clock.monotonic())
-        if admission is None:
+        peer = self._gate.accept(raw, self._connection.listener, self._clock.monotonic())
+        if peer is None:
             self._is_closing = True
             self._on_ended(self)
             return
-        self._admission = admission
+        self._peer = peer
         self._gate.handshakes += 1
         limits = self._gate.limits
         if self._gate.handshakes > limits.handshakes_max:
@@ -226,7 +223,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._is_open:
             self._is_open = False
             self._connection.connection_lost(exc)
-        elif self._admission is not None:
+        elif self._peer is not None:
             # A health check of a load balancer connects and sends nothing.
             text = (
                 "the client disconnected during the handshake; it may not accept the certificate of"
@@ -238,7 +235,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def check(self, now: float) -> None:
         """Abort the handshake if it takes too long."""
-        if self._admission is not None and now > self._expires_at:
+        if self._peer is not None and now > self._expires_at:
             limit_ms = self._gate.limits.handshake_ms_max
             self._fail(HandshakeFailure.TIMEOUT, f"no handshake within {limit_ms} ms")
 
@@ -260,11 +257,11 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         except ValueError as error:
             self._fail(HandshakeFailure.PRINCIPAL, str(error))
             return
-        admission, self._admission = self._admission, None
+        peer, self._peer = self._peer, None
         self._gate.handshakes -= 1
         self._is_open = True
         self._on_ended(self)
-        self._connection.begin(self, cast("Admission", admission), principal)
+        self._connection.begin(self, cast("Admitted", peer), principal)
 
     def _fail(self, failure: HandshakeFailure, reason: str) -> None:
         """Count and log a failed handshake, and close the socket."""
@@ -277,15 +274,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             raw.close()
 
     def _count(self, failure: HandshakeFailure, reason: str) -> None:
-        admission = cast("Admission", self._admission)
-        self._admission = None
+        address = cast("Admitted", self._peer).address
+        self._peer = None
         gate = self._gate
         gate.handshakes -= 1
         gate.counters.handshake_failures[failure] += 1
-        gate.leave(admission.address, admission.listener, "handshake")
+        gate.leave(address, self._connection.listener, "handshake")
         if reason:
             error = RejectedRequestError(Rejection.HANDSHAKE, reason, api="a TLS connection")
-            gate.rejections.note(error, admission.address, self._clock.monotonic())
+            gate.rejections.note(error, address, self._clock.monotonic())
         self._on_ended(self)
 
     # Input

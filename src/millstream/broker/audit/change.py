@@ -177,3 +177,14 @@ def leaders_elected(request: Any, response: Any) -> Iterable[Change]:
     for topic in response.replica_election_results:
         for row in topic.partition_result:
             yield Change(f"topic:{topic.topic}", row.error_code, f"partition {row.partition_id}")
+
+
+def token_created(request: Any, response: Any) -> Iterable[Change]:
+    owner = f"of {response.principal_type}:{response.principal_name}"
+    yield Change(f"token:{response.token_id}", response.error_code, owner)
+
+
+def token_changed(request: Any, response: Any) -> Iterable[Change]:
+    """Find renewals and expirations of delegation tokens. The request names a token by its HMAC,
+    which is a secret."""
+    yield Change("token", response.error_code)

@@ -22,7 +22,6 @@ from millstream.broker.config import listener_address as listener
 from millstream.broker.config.config_source import (
     ConfigError,
     Given,
-    check_flags,
     from_environment,
     from_file,
     from_flags,
@@ -116,7 +115,6 @@ class BrokerConfig:
             assert disk is not None
             given |= from_file(file, disk, definitions)
         given |= from_environment(environment or {}, definitions)
-        check_flags(flags or {}, (each.name for each in definitions.values() if each.is_sensitive))
         given |= from_flags(flags or {}, definitions)
         return _build(((ConfigSource.STATIC_BROKER, given),), hostname)
 

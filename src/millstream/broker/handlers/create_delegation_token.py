@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.login.token_request import check_allowed, limits
@@ -64,6 +65,7 @@ API: Final = ApiEntry(
     CreateDelegationTokenResponse,
     versions=(1, 3),
     handle=handle,
+    audit=change.token_created,
     access=(Right(Operation.CREATE_TOKENS, ResourceType.USER, "for another owner"),),
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.broker.login.token_request import alter_token
@@ -36,6 +37,7 @@ API: Final = ApiEntry(
     ExpireDelegationTokenResponse,
     versions=(1, 2),
     handle=handle,
+    audit=change.token_changed,
     # The owner and the renewers of a token need no right.
     access=OPEN,
 )
