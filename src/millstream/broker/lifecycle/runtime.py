@@ -42,7 +42,10 @@ class Runtime:
     @property
     def peer_network(self) -> Network:
         """The network for connections to other brokers."""
-        return peer_network(self.static_config, self.environment.network)
+        environment = self.environment
+        return peer_network(
+            self.static_config, environment.network, has_threads=environment.has_threads
+        )
 
     @property
     def is_alone(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from functools import partial
 from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
@@ -31,22 +32,24 @@ _RESPONSE_S_MAX: Final = 10.0
 _RESPONSE_BYTES_MAX: Final = 64 * 1024
 
 
-def peer_network(config: BrokerConfig, network: Network) -> Network:
+def peer_network(config: BrokerConfig, network: Network, *, has_threads: bool) -> Network:
     """Return the network for connections to other brokers."""
     listener = config.network.inter_broker_listener
     if not config.network.listener_protocols[listener].has_sasl:
         return network
     user, password = peer_credentials(config)
     login = Login(config.sasl.sasl_mechanism_inter_broker_protocol, user, password)
-    return PeerNetwork(network, PeerLogin(login, f"broker-{config.node_id}").log_in)
+    peer_login = PeerLogin(login, f"broker-{config.node_id}", has_threads=has_threads)
+    return PeerNetwork(network, peer_login.log_in)
 
 
 class PeerLogin:
     """Logs this broker in on connections to other brokers."""
 
-    __slots__ = ("_client_id", "_login")
+    __slots__ = ("_client_id", "_has_threads", "_login")
 
-    def __init__(self, login: Login, client_id: str) -> None:
+    def __init__(self, login: Login, client_id: str, *, has_threads: bool = True) -> None:
+        self._has_threads = has_threads
         self._login = login
         self._client_id = client_id
 
@@ -82,7 +85,8 @@ class PeerLogin:
             return (await _step(peer, message)).session_lifetime_ms
         scram = Scram(login, secrets.token_hex(16))
         challenge = await _step(peer, scram.first())
-        proof = await asyncio.to_thread(scram.final, challenge.auth_bytes)
+        answer = partial(scram.final, challenge.auth_bytes)
+        proof = await asyncio.to_thread(answer) if self._has_threads else answer()
         last = await _step(peer, proof)
         scram.check(last.auth_bytes)
         return last.session_lifetime_ms
