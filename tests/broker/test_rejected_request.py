@@ -70,8 +70,9 @@ def counts(brokers: ServerSet) -> dict[str, float]:
 
 
 def test_every_kind_of_rejection_has_a_request() -> None:
-    # `tests/net/test_connection.py` tests rejected connections.
-    assert REQUESTS.keys() | {Rejection.CONNECTIONS} == set(Rejection)
+    # `tests/net/test_connection.py` tests rejected connections, `tests/broker/login/` logins.
+    others = {Rejection.CONNECTIONS, Rejection.AUTHENTICATION}
+    assert REQUESTS.keys() | others == set(Rejection)
 
 
 @pytest.mark.parametrize("kind", REQUESTS)

@@ -60,6 +60,8 @@ EVERYWHERE: Final = {
 #: Tasks of brokers that serve metrics, and of brokers that do not.
 WITH_HTTP: Final = {"client-metrics-expiry", "group-lag"}
 WITHOUT_HTTP: Final = {"partition-growth"}
+#: Tasks of brokers with a listener for SASL and delegation tokens.
+WITH_TOKENS: Final = {"token-expiry"}
 #: Tasks of brokers in a cluster.
 IN_A_CLUSTER: Final = {"broker-probe", "replica-fetcher"}
 #: Tasks that end by themselves, and the file with the test of their failure.
@@ -186,6 +188,9 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         tmp_path_factory.mktemp("one"),
         1,
         http_listen=f"{HOST}:0",
+        listeners=f"PLAINTEXT://{HOST}:0,SECURE://{HOST}:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+        delegation_token_secret_key="key",
         cluster_settle_ms="0",
         audit_enable="true",
         log_cleaner_enable="true",
@@ -224,7 +229,7 @@ def names(brokers: Brokers) -> set[str]:
 
 
 def test_each_task_of_a_single_broker_is_restarted(one: Brokers) -> None:
-    assert names(one) == EVERYWHERE | WITH_HTTP
+    assert names(one) == EVERYWHERE | WITH_HTTP | WITH_TOKENS
     check_each_task(one)
 
 
@@ -316,7 +321,7 @@ def test_every_task_is_made_to_raise_by_a_test() -> None:
         for argument in node.args[:1]
         if isinstance(argument, ast.Constant)
     }
-    met = EVERYWHERE | WITH_HTTP | WITHOUT_HTTP | IN_A_CLUSTER
+    met = EVERYWHERE | WITH_HTTP | WITHOUT_HTTP | WITH_TOKENS | IN_A_CLUSTER
     assert started <= met | set(FINITE)
     assert set(FINITE) <= started
     tests = SOURCE.parents[1] / "tests"

@@ -20,6 +20,7 @@ from settings import (  # noqa: F401 -- they add themselves
     connection_effect,
     group_effect,
     log_effect,
+    login_effect,
     place_effect,
     quota_effect,
     replica_effect,

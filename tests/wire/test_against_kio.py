@@ -41,6 +41,8 @@ _error_codes = st.sampled_from([int(code) for code in KioErrorCode])
 _durations = st.integers(0, 10**6)
 _timestamps = st.integers(-1, 4 * 10**9).map(lambda seconds: seconds * 1000 if seconds > 0 else -1)
 
+_times = st.integers(0, 4 * 10**9).map(lambda seconds: seconds * 1000)
+
 
 def _within_kio(name: str, spec: Spec) -> st.SearchStrategy[Any] | None:
     """Return a strategy for integers that kio converts to narrower types; None for other fields."""
@@ -48,6 +50,9 @@ def _within_kio(name: str, spec: Spec) -> st.SearchStrategy[Any] | None:
         return None
     if name.endswith("error_code"):
         return _error_codes
+    if name.startswith(("issue_timestamp", "expiry_timestamp", "max_timestamp")):
+        # Delegation tokens always have these times.
+        return _times
     if "timestamp" in name or name == "log_append_time_ms":
         return _timestamps
     return _durations if name.endswith("_ms") else None

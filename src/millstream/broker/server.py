@@ -93,7 +93,12 @@ class Server:
             self._metrics,
             self._gate,
             failures,
-            peer_network(config, environment.network, self._tls.peer_context),
+            peer_network(
+                config,
+                environment.network,
+                self._tls.peer_context,
+                has_threads=environment.has_threads,
+            ),
         )
         self._undo = self._runtime.undo
         environment.supervisor.on_fatal = self._fail

@@ -25,12 +25,17 @@ LOG_S: Final = 10.0
 #: valid, None for ever. Raises OSError.
 LogIn = Callable[[asyncio.Transport], Awaitable[float | None]]
 
-#: The share of a login's lifetime after which the connection is closed. Its owner connects again.
+#: The share of a login's lifetime after which the connection is closed.
 _LIFETIME_SHARE: Final = 0.8
 
 
 def _no_tls() -> ssl.SSLContext | None:
     return None
+
+
+class LoginEndedError(ConnectionError):
+    """The connection is closed by this side, because its login will expire. Its owner connects
+    again."""
 
 
 class _Waiting(asyncio.BufferedProtocol):
@@ -94,7 +99,7 @@ class PeerNetwork:
         protocol.connection_made(transport)
         if lifetime_s is not None:
             loop = asyncio.get_running_loop()
-            loop.call_later(lifetime_s * _LIFETIME_SHARE, transport.close)
+            loop.call_later(lifetime_s * _LIFETIME_SHARE, _end, transport, protocol)
         return transport
 
     async def _open(
@@ -117,3 +122,11 @@ class PeerNetwork:
             return
         self._logged_at[address] = now
         _logger.warning("no TLS connection to the broker at %s: %s", address, error)
+
+
+def _end(transport: asyncio.Transport, protocol: asyncio.BufferedProtocol) -> None:
+    """Close a connection whose login will expire, and tell its protocol the reason."""
+    if not transport.is_closing():
+        transport.set_protocol(_Waiting())
+        transport.abort()
+        protocol.connection_lost(LoginEndedError("the login of the connection ends"))

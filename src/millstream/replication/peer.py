@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from millstream.env.disk import Buffer
 from millstream.env.network import Network
 from millstream.model.sentinel import INT32_MAX
+from millstream.net.peer_network import LoginEndedError
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.primitive import DecodeError
 from millstream.wire.schema import Message, codec
@@ -55,6 +56,7 @@ class Peer(asyncio.BufferedProtocol):
         "_response_bytes_max",
         "_transport",
         "closed",
+        "is_replaced",
         "on_progress",
     )
 
@@ -70,6 +72,8 @@ class Peer(asyncio.BufferedProtocol):
         self._is_length = True
         self._filled = 0
         self.closed = False
+        #: Whether the connection was closed because its login ends: the other broker is alive.
+        self.is_replaced = False
         #: Called when a response has arrived, or the connection has ended. It wakes a caller with
         #: several requests in progress without a callback on each.
         self.on_progress: Callable[[], None] = lambda: None
@@ -181,4 +185,5 @@ class Peer(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self.is_replaced = isinstance(exc, LoginEndedError)
         self._fail(PeerError(f"the connection was lost: {exc or 'closed by the other side'}"))

@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from millstream.broker.config.broker_config import BrokerConfig
@@ -34,7 +35,11 @@ _RESPONSE_BYTES_MAX: Final = 64 * 1024
 
 
 def peer_network(
-    config: BrokerConfig, network: Network, tls: Callable[[], ssl.SSLContext | None]
+    config: BrokerConfig,
+    network: Network,
+    tls: Callable[[], ssl.SSLContext | None],
+    *,
+    has_threads: bool,
 ) -> Network:
     """Return the network for connections to other brokers. `tls` returns the context of the next
     connection; None if the inter-broker listener has no TLS."""
@@ -43,15 +48,17 @@ def peer_network(
         return PeerNetwork(network, tls)
     user, password = peer_credentials(config)
     login = Login(config.sasl.sasl_mechanism_inter_broker_protocol, user, password)
-    return PeerNetwork(network, tls, PeerLogin(login, f"broker-{config.node_id}").log_in)
+    peer_login = PeerLogin(login, f"broker-{config.node_id}", has_threads=has_threads)
+    return PeerNetwork(network, tls, peer_login.log_in)
 
 
 class PeerLogin:
     """Logs this broker in on connections to other brokers."""
 
-    __slots__ = ("_client_id", "_login")
+    __slots__ = ("_client_id", "_has_threads", "_login")
 
-    def __init__(self, login: Login, client_id: str) -> None:
+    def __init__(self, login: Login, client_id: str, *, has_threads: bool = True) -> None:
+        self._has_threads = has_threads
         self._login = login
         self._client_id = client_id
 
@@ -87,7 +94,8 @@ class PeerLogin:
             return (await _step(peer, message)).session_lifetime_ms
         scram = Scram(login, secrets.token_hex(16))
         challenge = await _step(peer, scram.first())
-        proof = await asyncio.to_thread(scram.final, challenge.auth_bytes)
+        answer = partial(scram.final, challenge.auth_bytes)
+        proof = await asyncio.to_thread(answer) if self._has_threads else answer()
         last = await _step(peer, proof)
         scram.check(last.auth_bytes)
         return last.session_lifetime_ms

@@ -198,7 +198,8 @@ class ReplicaFetcher:
     @property
     def is_lost(self) -> bool:
         """Whether the leader has just closed its connection, without a response since."""
-        if self._peer is not None and self._peer.closed and not self._is_restarting:
+        peer = self._peer
+        if peer is not None and peer.closed and not (self._is_restarting or peer.is_replaced):
             return self._session.is_open
         now = self._context.clock.monotonic()
         return self._lost_at is not None and now - self._lost_at < _LOST_S_MAX
@@ -227,6 +228,8 @@ class ReplicaFetcher:
             try:
                 await self._fetch_until_failure()
             except PeerError as error:
+                if self._peer is not None and self._peer.is_replaced:
+                    self._is_restarting = True
                 if not self._is_restarting:
                     self._context.stats.connection_failures += 1
                     if self._session.is_open:

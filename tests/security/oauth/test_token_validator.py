@@ -1,0 +1,148 @@
+"""Which OAuth tokens are accepted."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer
+from millstream.security.oauth.key_source import KeySource, KeyTimes
+from millstream.security.oauth.token_validator import TokenRules, TokenValidator
+from millstream.security.sasl.exchange import AuthenticationError
+
+ISSUER_OF_TESTS = TokenIssuer()
+NOW = time.time()
+
+
+def validator(**changes: Any) -> TokenValidator:
+    rules = {"issuer": ISSUER, "audiences": (AUDIENCE,), "clock_skew_s": 30, **changes}
+    keys = KeySource("file:///none", KeyTimes(), lambda: 1.0, lambda _: ISSUER_OF_TESTS.key_set)
+    return TokenValidator(keys, TokenRules(**rules), lambda: int(NOW * 1000))
+
+
+VALIDATOR = validator()
+
+
+def test_a_valid_token_names_its_user() -> None:
+    token = ISSUER_OF_TESTS.token("alice", exp=int(NOW) + 60, groups=["a", "b", 3])
+    identity = VALIDATOR.validate(token)
+    assert str(identity.principal) == "User:alice"
+    assert identity.groups == ("a", "b")
+    # The token is accepted for as long as the clocks may differ.
+    assert identity.expires_ms == (int(NOW) + 90) * 1000
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": NOW - 31},
+        {"exp": None},
+        {"exp": "tomorrow"},
+        {"exp": float("nan")},
+        {"exp": True},
+        {"iat": None},
+        {"iat": NOW + 31},
+        {"nbf": NOW + 31},
+        {"iss": "https://other.example"},
+        {"iss": None},
+        {"aud": "other"},
+        {"aud": ["other", "another"]},
+        {"aud": None},
+        {"sub": None},
+        {"sub": ""},
+        {"sub": 7},
+        {"sub": "a\nb"},
+    ],
+)
+def test_tokens_with_wrong_claims_are_rejected(changes: dict[str, Any]) -> None:
+    with pytest.raises(AuthenticationError):
+        VALIDATOR.validate(ISSUER_OF_TESTS.token(**changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"exp": NOW - 29},
+        {"iat": NOW + 29},
+        {"nbf": NOW + 29},
+        {"aud": ["x", AUDIENCE]},
+        {"exp": 1e300},
+    ],
+)
+def test_tokens_within_the_rules_are_accepted(changes: dict[str, Any]) -> None:
+    assert VALIDATOR.validate(ISSUER_OF_TESTS.token(**changes)).principal.name == "alice"
+
+
+def test_tokens_without_a_signature_are_rejected() -> None:
+    with pytest.raises(AuthenticationError, match="'none'"):
+        VALIDATOR.validate(ISSUER_OF_TESTS.unsigned_token())
+
+
+def test_tokens_signed_with_the_public_key_as_a_secret_are_rejected() -> None:
+    with pytest.raises(AuthenticationError, match="'HS256'"):
+        VALIDATOR.validate(ISSUER_OF_TESTS.symmetric_token())
+
+
+def test_tokens_of_another_key_are_rejected() -> None:
+    stranger = TokenIssuer()
+    assert stranger.key.kid == ISSUER_OF_TESTS.key.kid
+    with pytest.raises(AuthenticationError, match="signature"):
+        VALIDATOR.validate(stranger.token())
+
+
+def test_changed_tokens_are_rejected() -> None:
+    head, _, tail = ISSUER_OF_TESTS.token().rpartition(".")
+    _, body, _ = ISSUER_OF_TESTS.token("bob").split(".")
+    with pytest.raises(AuthenticationError, match="signature"):
+        VALIDATOR.validate(f"{head.split('.')[0]}.{body}.{tail}")
+
+
+def test_cve_2025_27817_no_url_of_a_client_is_fetched() -> None:
+    # Kafka once let a client's settings choose what is fetched. Here the only URL is the broker's.
+    asked: list[str] = []
+
+    def fetch(url: str) -> bytes:
+        asked.append(url)
+        return ISSUER_OF_TESTS.key_set
+
+    keys = KeySource("https://own.example/jwks", KeyTimes(unknown_s_min=0), lambda: 1.0, fetch)
+    rules = TokenRules(issuer=ISSUER, audiences=(AUDIENCE,))
+    checked = TokenValidator(keys, rules, lambda: int(NOW * 1000))
+    evil = "file:///etc/passwd"
+    for header in (
+        {"jku": evil},
+        {"x5u": evil},
+        {"kid": evil},
+        {"kid": "../../etc/passwd"},
+        {"jwk": {"kty": "oct", "k": "AAAA"}},
+    ):
+        try:
+            checked.validate(ISSUER_OF_TESTS.token_with_header(**header))
+        except AuthenticationError:
+            continue
+    assert set(asked) == {"https://own.example/jwks"}
+
+
+def test_required_scopes() -> None:
+    checked = validator(scopes=("read", "write"))
+    assert checked.validate(ISSUER_OF_TESTS.token(scope="write read"))
+    assert checked.validate(ISSUER_OF_TESTS.token(scope=["read", "write", "x"]))
+    for scope in ("read", "", None, 3):
+        with pytest.raises(AuthenticationError, match="lacks the scope"):
+            checked.validate(ISSUER_OF_TESTS.token(scope=scope))
+
+
+def test_other_claim_names() -> None:
+    checked = validator(subject_claim="client_id", scope_claim="scp", scopes=("a",))
+    token = ISSUER_OF_TESTS.token(client_id="app", scp=["a"])
+    assert checked.validate(token).principal.name == "app"
+
+
+@given(st.one_of(st.text(max_size=100), st.from_regex(r"[\w-]{0,40}\.[\w-]{0,40}\.[\w-]{0,40}")))
+def test_other_text_is_no_token(text: str) -> None:
+    with pytest.raises(AuthenticationError):
+        VALIDATOR.validate(text)

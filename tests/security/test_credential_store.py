@@ -1,0 +1,53 @@
+"""Credentials from the cluster's metadata."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from millstream.metadata.image import EMPTY_IMAGE
+from millstream.metadata.security_record import ScramCredential, TokenRecord
+from millstream.model.map import Map
+from millstream.security.credential_store import CredentialStore
+from millstream.security.sasl.exchange import SCRAM_MECHANISMS, Mechanism
+
+CREDENTIAL = ScramCredential(b"salt", b"stored", b"server", 8192)
+TOKEN = TokenRecord(
+    token_id="t", owner="User:alice", requester="User:alice", issued_ms=0, expiry_ms=500,
+    expiry_ms_max=900,
+)  # fmt: skip
+IMAGE = replace(
+    EMPTY_IMAGE,
+    users=Map({"alice": Map({"SCRAM-SHA-256": CREDENTIAL})}),
+    tokens=Map({"t": TOKEN}),
+)
+
+
+def store(now_ms: int = 100, token_secret: str | None = "key") -> CredentialStore:
+    return CredentialStore(
+        lambda: IMAGE, lambda: now_ms, fake_secret=b"f", token_secret=token_secret
+    )
+
+
+def test_a_user_has_the_credential_of_a_mechanism() -> None:
+    found = store().user(Mechanism.SCRAM_SHA_256, "alice")
+    assert found.credential == CREDENTIAL
+    assert found.identity is not None
+    assert str(found.identity.principal) == "User:alice"
+    assert store().user(Mechanism.SCRAM_SHA_512, "alice").identity is None
+    assert store().user(Mechanism.SCRAM_SHA_256, "bob").identity is None
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
+def test_a_token_logs_in_its_owner_until_it_expires(mechanism: Mechanism) -> None:
+    identity = store().token(mechanism, "t").identity
+    assert identity is not None
+    assert (str(identity.principal), identity.expires_ms, identity.is_token) == (
+        "User:alice", 500, True,
+    )  # fmt: skip
+    assert store(now_ms=500).token(mechanism, "t").identity is None
+    assert store().token(mechanism, "u").identity is None
+    assert store(token_secret=None).token(mechanism, "t").identity is None
+    # All brokers derive the same credential.
+    assert store().token(mechanism, "t") == store().token(mechanism, "t")
