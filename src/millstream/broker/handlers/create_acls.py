@@ -106,10 +106,9 @@ async def _add(
     try:
         await context.services.catalog.alter_key(acl_key(resource), edit)
     except (BrokerError, MetadataStoreError) as error:
-        is_rejected = isinstance(error, BrokerError)
+        code = error.code if isinstance(error, BrokerError) else ErrorCode.REQUEST_TIMED_OUT
         for _, row in additions:
-            row.error_code = error.code if is_rejected else ErrorCode.REQUEST_TIMED_OUT
-            row.error_message = str(error)
+            row.error_code, row.error_message = code, str(error)
 
 
 def _problem(creation: _Creation) -> str | None:
