@@ -26,6 +26,7 @@ MODULES: Final = {
         "topic": "topic.topic",
         "group": "group.group",
         "txn": "txn.txn",
+        "acl": "acl.acl",
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",
         "log": "log.log",

@@ -32,6 +32,7 @@ from millstream.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_needed_access,
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
@@ -118,6 +119,7 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     describe_topic_partitions.API,
     describe_backlog.API,
     add_partitions_after_end.API,
+    describe_needed_access.API,
 )
 
 #: Served only by a broker that exports metrics: without, pushed metrics would not be visible.
