@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from millstream.client.admin import Acl as Acl
+    from millstream.client.admin import AclFilter as AclFilter
     from millstream.client.admin import Admin as Admin
     from millstream.client.admin import AsyncAdmin as AsyncAdmin
     from millstream.client.admin import BrokerNode as BrokerNode
@@ -125,6 +127,8 @@ if TYPE_CHECKING:
 #: The public names, by module.
 _NAMES: Final = {
     "client.admin": (
+        "Acl",
+        "AclFilter",
         "Admin",
         "AsyncAdmin",
         "BrokerNode",

@@ -38,6 +38,7 @@ from millstream.wire.messages.describe_cluster import DescribeClusterRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
+from millstream.wire.messages.describe_needed_access import DescribeNeededAccessRequest
 from millstream.wire.messages.describe_producers import DescribeProducersRequest
 from millstream.wire.messages.describe_quorum import METADATA_TOPIC, DescribeQuorumRequest
 from millstream.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
@@ -447,6 +448,7 @@ CASES: Final[Mapping[ApiKey, Case]] = {
     ApiKey.LIST_CONFIG_RESOURCES: Case(lambda *_: ListConfigResourcesRequest(), CLUSTER_DENIED),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Case(_describe_topics, TOPIC_DENIED),
     ApiKey.DESCRIBE_BACKLOG: Case(_describe_backlog, CLUSTER_DENIED),
+    ApiKey.DESCRIBE_NEEDED_ACCESS: Case(lambda *_: DescribeNeededAccessRequest(), CLUSTER_DENIED),
     ApiKey.ADD_PARTITIONS_AFTER_END: Case(
         lambda _, names: AddPartitionsAfterEndRequest(transactions=[_transaction(names)]),
         CLUSTER_DENIED,

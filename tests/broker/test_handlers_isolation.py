@@ -53,6 +53,7 @@ class Broker:
         self.partition = Partition(1, log, ALONE, self, flushes_before_ack=False)
         self.partition.apply_state(ALONE, 0)
         services: Any = SimpleNamespace(
+            authorizer=None,
             config=BrokerConfig(),
             metrics=Metrics(),
             replicas=self,

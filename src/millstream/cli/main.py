@@ -26,6 +26,7 @@ MODULES: Final = {
         "topic": "topic.topic",
         "group": "group.group",
         "txn": "txn.txn",
+        "acl": "acl.acl",
         "quota": "quota.quota",
         "broker": "cluster.broker",
         "cluster": "cluster.cluster",

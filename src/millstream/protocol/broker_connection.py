@@ -21,6 +21,7 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.protocol.connection_setting import Address, ConnectionSettings, Tls
 from millstream.protocol.error import ConnectionLost, SettingError
 from millstream.protocol.sasl import log_in
+from millstream.wire.api import PRIVATE_FROM
 from millstream.wire.framing import frame_request, parse_response_header
 from millstream.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from millstream.wire.primitive import Buffer, DecodeError
@@ -76,6 +77,9 @@ class BrokerConnection:
 
         Raises BrokerError UNSUPPORTED_VERSION if there is none."""
         first, last = shape.versions
+        if shape.api_key >= PRIVATE_FROM:
+            # ApiVersions does not list Millstream's own APIs.
+            return last
         low, high = self._versions.get(shape.api_key, (0, -1))
         chosen = min(last, high, last if version_max is None else version_max)
         if chosen < max(first, low):

@@ -1,7 +1,7 @@
 """The API keys of the protocol, and the first flexible version of each API.
 
-Keys from `PRIVATE_FROM` are Millstream's own: only brokers use them, and ApiVersions does not list
-them. `broker/handlers` declares which APIs and versions a broker serves.
+Keys from `PRIVATE_FROM` are Millstream's own: only brokers and `millstream` use them, and
+ApiVersions does not list them. `broker/handlers` declares which APIs and versions a broker serves.
 """
 
 from __future__ import annotations
@@ -109,6 +109,7 @@ class ApiKey(IntEnum):
     DESCRIBE_BACKLOG = 20_000
     ADD_PARTITIONS_AFTER_END = 20_001
     APPEND_AUDIT = 20_002
+    DESCRIBE_NEEDED_ACCESS = 20_003
 
 
 #: The first of Millstream's own keys, far above Kafka's.

@@ -179,9 +179,8 @@ def _message(data: bytes) -> Any:
 def test_requests_out_of_order_end_the_connection(
     secure: Secure, act: Callable[[RawClient], Any]
 ) -> None:
-    with secure.client() as client:
-        with pytest.raises((Closed, OSError)):
-            act(client)
+    with secure.client() as client, pytest.raises((Closed, OSError)):
+        act(client)
 
 
 def test_an_unknown_mechanism_gets_the_list(secure: Secure) -> None:

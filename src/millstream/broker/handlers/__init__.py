@@ -38,6 +38,7 @@ from millstream.broker.handlers import (
     describe_delegation_token,
     describe_groups,
     describe_log_dirs,
+    describe_needed_access,
     describe_producers,
     describe_quorum,
     describe_topic_partitions,
@@ -141,6 +142,7 @@ ENTRIES: Final[tuple[ApiEntry[Any, Any], ...]] = (
     describe_backlog.API,
     add_partitions_after_end.API,
     append_audit.API,
+    describe_needed_access.API,
 )
 
 #: Served only by a broker that exports metrics: without, pushed metrics would not be visible.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.cli.json_output.acl_keys import ACL
 from millstream.cli.json_output.cluster_keys import CLUSTER
 from millstream.cli.json_output.data_keys import DATA
 from millstream.cli.json_output.form import JsonOutput
@@ -14,4 +15,11 @@ from millstream.cli.json_output.group_keys import GROUP
 from millstream.cli.json_output.topic_keys import TOPIC
 from millstream.cli.json_output.user_keys import USER
 
-JSON_OUTPUTS: Final[dict[str, JsonOutput]] = {**TOPIC, **GROUP, **CLUSTER, **DATA, **USER}
+JSON_OUTPUTS: Final[dict[str, JsonOutput]] = {
+    **TOPIC,
+    **GROUP,
+    **CLUSTER,
+    **DATA,
+    **USER,
+    **ACL,
+}

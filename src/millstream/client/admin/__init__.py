@@ -6,6 +6,7 @@ requests. `millstream.protocol` sends those that librdkafka does not have.
 
 from __future__ import annotations
 
+from millstream.client.admin.acl import Acl, AclFilter
 from millstream.client.admin.admin import Admin
 from millstream.client.admin.async_admin import AsyncAdmin
 from millstream.client.admin.group_result import (
@@ -32,6 +33,8 @@ from millstream.client.admin.result import (
 )
 
 __all__ = [
+    "Acl",
+    "AclFilter",
     "Admin",
     "AsyncAdmin",
     "BrokerNode",

@@ -14,6 +14,7 @@ from millstream.client.admin import (
     offset_reset,
     topic_request,
 )
+from millstream.client.admin.acl import Acl, AclFilter
 from millstream.client.admin.group_result import (
     GroupDescription,
     GroupListing,
@@ -299,6 +300,26 @@ class Admin:
         from millstream.client.admin import protocol_request
 
         return protocol_request.list_quotas(self._handle, self.timeout)
+
+    # ACLs
+
+    def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, Outcome[None]]:
+        """Create ACLs. An ACL that exists already stays as it is."""
+        from millstream.client.admin import acl_request
+
+        return acl_request.create_acls(self._handle, list(dict.fromkeys(acls)), self.timeout)
+
+    def list_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """Return the ACLs that a filter matches, or all."""
+        from millstream.client.admin import acl_request
+
+        return acl_request.list_acls(self._handle, wanted or AclFilter(), self.timeout)
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> dict[AclFilter, Outcome[list[Acl]]]:
+        """Delete the ACLs that filters match. Returns the deleted ACLs of each filter."""
+        from millstream.client.admin import acl_request
+
+        return acl_request.delete_acls(self._handle, list(dict.fromkeys(filters)), self.timeout)
 
     # Settings
 

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
+from millstream.client.admin.acl import Acl, AclFilter
 from millstream.client.admin.admin import TIMEOUT_S, Admin, missing_method
 from millstream.client.admin.group_result import (
     GroupDescription,
@@ -242,6 +243,22 @@ class AsyncAdmin:
     async def list_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
         """Return the quotas of all users, client ids and addresses that have any."""
         return await self._run(self._admin.list_quotas)
+
+    # ACLs
+
+    async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, Outcome[None]]:
+        """Create ACLs. An ACL that exists already stays as it is."""
+        return await self._run(self._admin.create_acls, acls)
+
+    async def list_acls(self, wanted: AclFilter | None = None) -> list[Acl]:
+        """Return the ACLs that a filter matches, or all."""
+        return await self._run(self._admin.list_acls, wanted)
+
+    async def delete_acls(
+        self, filters: Iterable[AclFilter]
+    ) -> dict[AclFilter, Outcome[list[Acl]]]:
+        """Delete the ACLs that filters match. Returns the deleted ACLs of each filter."""
+        return await self._run(self._admin.delete_acls, filters)
 
     # Settings
 
