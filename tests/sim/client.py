@@ -19,6 +19,7 @@ from millstream.wire.messages.find_coordinator import (
 )
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
 from millstream.wire.schema import Message
+from sim import secure
 from sim.cluster import Cluster
 from sim.history import History
 
@@ -59,6 +60,9 @@ class Client:
         self.process = cluster.loop.process(name)
         self._network: Network = cluster.wire.network(name, self.process)
         self.random = Random(f"{cluster.seed} {name}")
+        if cluster.is_secure:
+            nonces = Random(f"{cluster.seed} {name} nonces")
+            self._network = secure.client_network(self._network, name, nonces)
         self.history = history
         self._peers: dict[_Address, Peer] = {}
         #: Leader and its epoch, by partition.

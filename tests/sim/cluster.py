@@ -19,6 +19,7 @@ from millstream.broker.server import Server
 from millstream.metadata.cluster_record import PARTITIONS, PartitionRecord, decode_partition
 from millstream.metadata.store.memory import MemoryStore
 from millstream.metadata.store.port import MetadataStoreError
+from sim import secure
 from sim.clock import SimClock
 from sim.disk import SimDisk, Volume
 from sim.loop import Process, VirtualLoop
@@ -58,17 +59,18 @@ _RECEIVE_BUFFER: Final = memoryview(bytearray(512 * 1024))
 
 
 @functools.cache
-def _config(node_id: int, flushes_before_ack: bool) -> BrokerConfig:
+def _config(node_id: int, flushes_before_ack: bool, is_secure: bool) -> BrokerConfig:
     own = {
         "log.flush.before.ack": str(flushes_before_ack).lower(),
         "node.id": str(node_id),
         "num.replica.fetchers": str(1 + node_id % 2),
         # Low enough that some followers are throttled.
         "replica.catch.up.rate": "2000" if node_id % 3 else "1000000",
-        "listeners": f"PLAINTEXT://{_host(node_id)}:{PORT}",
+        "listeners": f"{secure.PROTOCOL if is_secure else 'PLAINTEXT'}://{_host(node_id)}:{PORT}",
         "broker.rack": f"rack-{node_id}",
     }
-    return BrokerConfig.load(flags={**SETTINGS, **own})
+    more = secure.SETTINGS if is_secure else {}
+    return BrokerConfig.load(flags={**SETTINGS, **more, **own})
 
 
 def _host(node_id: int) -> str:
@@ -157,7 +159,7 @@ class Machine:
             supervisor=supervisor,
         )
         server = self.server = SimServer(
-            _config(self.node_id, cluster.flushes_before_ack), environment
+            _config(self.node_id, cluster.flushes_before_ack, cluster.is_secure), environment
         )
         self._past.append(server)
         try:
@@ -225,9 +227,17 @@ class Cluster:
     """All machines, and the metadata store that they share."""
 
     def __init__(
-        self, loop: VirtualLoop, seed: str, count: int, *, flushes_before_ack: bool = False
+        self,
+        loop: VirtualLoop,
+        seed: str,
+        count: int,
+        *,
+        flushes_before_ack: bool = False,
+        is_secure: bool = False,
     ) -> None:
         self.loop = loop
+        #: Whether brokers and clients log in, and the brokers check ACLs.
+        self.is_secure = is_secure
         #: Whether brokers flush a batch before they acknowledge it.
         self.flushes_before_ack = flushes_before_ack
         self.seed = seed
@@ -235,6 +245,8 @@ class Cluster:
         self.outside = loop.process("outside")
         self.clock = SimClock(loop)
         self.store = MemoryStore(self.clock)
+        if is_secure:
+            secure.create_users(self.store)
         self.wire = Wire(loop, self.random)
         self.machines = {n: Machine(self, n) for n in range(1, count + 1)}
 

@@ -28,6 +28,8 @@ RECOVERY_S_MAX: Final = 30.0
 _START_S_MAX: Final = 10.0
 _LOOK_S: Final = 0.1
 PARTITIONS: Final = 2
+#: Share of the runs whose clusters are secure.
+SECURE_SHARE: Final = 0.2
 
 #: Earlier runs. Dropping them would run their finalizers during another run.
 _past: list[object] = []
@@ -79,6 +81,7 @@ class Run:
             f"cluster {seed}",
             random.choice((3, 3, 3, 3, 4, 5)),
             flushes_before_ack=random.random() < 0.15,
+            is_secure=Random(f"secure {seed}").random() < SECURE_SHARE,
         )
         self._monitor = Monitor(self.cluster, self.history.violated)
         self._admin = Admin(self.cluster, "admin", self.history)

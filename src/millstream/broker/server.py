@@ -97,6 +97,7 @@ class Server:
                 config,
                 environment.network,
                 self._tls.peer_context,
+                environment.random,
                 has_threads=environment.has_threads,
             ),
         )

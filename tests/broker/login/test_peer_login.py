@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_wrong_password_is_an_error_of_the_connection(tmp_path: Path) -> None:
         port = brokers.servers[1].ports["INTERNAL"]
 
         async def connect(password: str) -> None:
-            login = PeerLogin(Login("SCRAM-SHA-256", "broker", password), "test")
+            login = PeerLogin(Login("SCRAM-SHA-256", "broker", password), "test", Random(1))
             network = PeerNetwork(SystemNetwork(), login.log_in)
             peer = await Peer.connect(network, HOST, port, "test", 10.0)
             peer.close()

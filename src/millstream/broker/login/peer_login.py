@@ -7,7 +7,6 @@ requests go through a `Peer`, which gives the transport up afterwards.
 from __future__ import annotations
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +15,7 @@ from typing import Final
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.sasl_check import peer_credentials
 from millstream.env.network import Network
+from millstream.env.random import Random
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.net.peer_network import PeerNetwork
 from millstream.protocol.connection_setting import Login
@@ -32,12 +32,15 @@ _HANDSHAKE_VERSION: Final = 1
 _AUTHENTICATE_VERSION: Final = 2
 _RESPONSE_S_MAX: Final = 10.0
 _RESPONSE_BYTES_MAX: Final = 64 * 1024
+#: Bits of the client's part of a SCRAM nonce.
+_NONCE_BITS: Final = 128
 
 
 def peer_network(
     config: BrokerConfig,
     network: Network,
     tls: Callable[[], ssl.SSLContext | None],
+    random: Random,
     *,
     has_threads: bool,
 ) -> Network:
@@ -48,17 +51,20 @@ def peer_network(
         return PeerNetwork(network, tls)
     user, password = peer_credentials(config)
     login = Login(config.sasl.sasl_mechanism_inter_broker_protocol, user, password)
-    peer_login = PeerLogin(login, f"broker-{config.node_id}", has_threads=has_threads)
+    peer_login = PeerLogin(login, f"broker-{config.node_id}", random, has_threads=has_threads)
     return PeerNetwork(network, tls, peer_login.log_in)
 
 
 class PeerLogin:
     """Logs this broker in on connections to other brokers."""
 
-    __slots__ = ("_client_id", "_has_threads", "_login")
+    __slots__ = ("_client_id", "_has_threads", "_login", "_random")
 
-    def __init__(self, login: Login, client_id: str, *, has_threads: bool = True) -> None:
+    def __init__(
+        self, login: Login, client_id: str, random: Random, *, has_threads: bool = True
+    ) -> None:
         self._has_threads = has_threads
+        self._random = random
         self._login = login
         self._client_id = client_id
 
@@ -92,7 +98,7 @@ class PeerLogin:
         if login.mechanism == Mechanism.PLAIN:
             message = b"\0".join([b"", login.user.encode(), login.password.encode()])
             return (await _step(peer, message)).session_lifetime_ms
-        scram = Scram(login, secrets.token_hex(16))
+        scram = Scram(login, f"{self._random.getrandbits(_NONCE_BITS):032x}")
         challenge = await _step(peer, scram.first())
         answer = partial(scram.final, challenge.auth_bytes)
         proof = await asyncio.to_thread(answer) if self._has_threads else answer()
