@@ -26,9 +26,15 @@ def main() -> int:
         "--whole-s-max", type=float, default=30.0, help="time for the cluster to become healthy"
     )
     parser.add_argument("--roll", type=int, help="instead of faults: number of rolling restarts")
+    parser.add_argument("--secure", action="store_true", help="use TLS, logins by SCRAM, and ACLs")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    run = Run(options.folder, options.seed, lambda line: print(line, flush=True))
+    run = Run(
+        options.folder,
+        options.seed,
+        lambda line: print(line, flush=True),
+        is_secure=options.secure,
+    )
     if options.roll is not None:
         report = run.roll(options.roll, options.whole_s_max)
     else:

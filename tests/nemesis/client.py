@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from confluent_kafka import (
     Consumer,
@@ -73,7 +73,7 @@ class Writer(Client):
         self,
         name: str,
         evidence: Evidence,
-        bootstrap: str,
+        connection: Mapping[str, str],
         topic: str,
         partitions: int,
         pause_s: float,
@@ -91,7 +91,7 @@ class Writer(Client):
         self._producer = Producer(
             {
                 **COMMON,
-                "bootstrap.servers": bootstrap,
+                **connection,
                 "enable.idempotence": True,
                 "acks": "all",
                 "linger.ms": 5,
@@ -167,14 +167,20 @@ class Member(Client):
     """A group member that reads records and commits their offsets."""
 
     def __init__(
-        self, name: str, evidence: Evidence, bootstrap: str, group: str, protocol: str, topic: str
+        self,
+        name: str,
+        evidence: Evidence,
+        connection: Mapping[str, str],
+        group: str,
+        protocol: str,
+        topic: str,
     ) -> None:
         super().__init__(name, evidence)
         self.group = group
         self._topic = topic
         settings = {
             **COMMON,
-            "bootstrap.servers": bootstrap,
+            **connection,
             "group.id": group,
             "group.protocol": protocol,
             "enable.auto.commit": False,
@@ -259,7 +265,13 @@ class Observer(Client):
     """Fetches the committed offsets of a group repeatedly."""
 
     def __init__(
-        self, name: str, evidence: Evidence, bootstrap: str, group: str, topic: str, partitions: int
+        self,
+        name: str,
+        evidence: Evidence,
+        connection: Mapping[str, str],
+        group: str,
+        topic: str,
+        partitions: int,
     ) -> None:
         super().__init__(name, evidence)
         self.group = group
@@ -267,7 +279,7 @@ class Observer(Client):
         #: The last committed offset found, by partition.
         self.latest: dict[str, int] = {}
         self._places = [TopicPartition(topic, number) for number in range(partitions)]
-        self._consumer = Consumer({**COMMON, "bootstrap.servers": bootstrap, "group.id": group})
+        self._consumer = Consumer({**COMMON, **connection, "group.id": group})
 
     def work(self) -> None:
         while not self.stopping.wait(_OBSERVE_EVERY_S):
@@ -289,7 +301,9 @@ class Observer(Client):
                 )
 
 
-def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) -> Poll:
+def read_all(
+    connection: Mapping[str, str], topic: str, partitions: int, seconds_max: float
+) -> Poll:
     """Return all committed records of every partition.
 
     The end offsets are fixed at the beginning. No transaction below them may stay open for longer
@@ -297,7 +311,7 @@ def read_all(bootstrap: str, topic: str, partitions: int, seconds_max: float) ->
     consumer = Consumer(
         {
             **COMMON,
-            "bootstrap.servers": bootstrap,
+            **connection,
             "group.id": "nobody",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 from millstream.process.etcd_server import join_members, store_address
 from nemesis.network import Network
 from nemesis.node import BrokerNode, EtcdNode, Node
+from nemesis.security import make_secure
 
 SIZE = 3
 START_S_MAX = 120.0
@@ -26,7 +27,7 @@ _SETTINGS = {
 class Cluster:
     """The cluster under attack. Its processes end with this process."""
 
-    def __init__(self, folder: Path, network: Network) -> None:
+    def __init__(self, folder: Path, network: Network, *, is_secure: bool = False) -> None:
         self.network = network
         self.members = [
             EtcdNode(f"etcd-{number}", folder, network) for number in range(1, SIZE + 1)
@@ -37,6 +38,10 @@ class Cluster:
             BrokerNode(number, folder, network, settings) for number in range(1, SIZE + 1)
         ]
         self._admin: AdminClient | None = None
+        #: The properties with which clients connect.
+        self.connection = {"bootstrap.servers": self.bootstrap}
+        if is_secure:
+            self.connection |= make_secure(self.brokers, folder / "security")
 
     @property
     def nodes(self) -> list[Node]:
@@ -49,7 +54,7 @@ class Cluster:
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+            self._admin = AdminClient({**self.connection, "log_level": 0})
         return self._admin
 
     def start(self, topics: dict[str, int]) -> None:

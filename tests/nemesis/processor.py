@@ -9,7 +9,7 @@ names its input and the attempt: `writer-1:17@processor-0.4`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -43,11 +43,17 @@ class Processor(Client):
     """A member of a group of processors; `name` is also its transactional id."""
 
     def __init__(
-        self, name: str, evidence: Evidence, bootstrap: str, group: str, inputs: str, outputs: str
+        self,
+        name: str,
+        evidence: Evidence,
+        connection: Mapping[str, str],
+        group: str,
+        inputs: str,
+        outputs: str,
     ) -> None:
         super().__init__(name, evidence)
         self.group = group
-        self._address = bootstrap
+        self._connection = connection
         self._input = inputs
         self._output = outputs
         self._attempts = 0
@@ -71,7 +77,7 @@ class Processor(Client):
         self._consumer = Consumer(
             {
                 **COMMON,
-                "bootstrap.servers": self._address,
+                **self._connection,
                 "group.id": self.group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
@@ -82,7 +88,7 @@ class Processor(Client):
         self._producer = Producer(
             {
                 **COMMON,
-                "bootstrap.servers": self._address,
+                **self._connection,
                 "transactional.id": self.name,
                 "transaction.timeout.ms": TRANSACTION_MS_MAX,
                 # Below the transaction timeout, as the client requires.

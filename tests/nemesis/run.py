@@ -54,31 +54,33 @@ class Report:
 class Run:
     """A cluster and its clients. Data and logs go to `folder`, progress messages to `say`."""
 
-    def __init__(self, folder: Path, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, seed: int, say: Callable[[str], None], *, is_secure: bool = False
+    ) -> None:
         self._say = say
         self._random = random.Random(seed)
         self._evidence = Evidence()
         self._begin = time.monotonic()
         self.report = Report(seed)
-        self._cluster = Cluster(folder, Network())
+        self._cluster = Cluster(folder, Network(), is_secure=is_secure)
         self._cluster.start(PARTITIONS)
-        address, evidence = self._cluster.bootstrap, self._evidence
+        connection, evidence = self._cluster.connection, self._evidence
         self._writers = [
-            Writer(f"writer-{n}", evidence, address, topic, PARTITIONS[topic], _PAUSE_S)
+            Writer(f"writer-{n}", evidence, connection, topic, PARTITIONS[topic], _PAUSE_S)
             for n, topic in enumerate((PLAIN, PLAIN, INPUT))
         ]
         self._members = [
-            Member(f"{protocol}-{n}", evidence, address, f"group-{protocol}", protocol, PLAIN)
+            Member(f"{protocol}-{n}", evidence, connection, f"group-{protocol}", protocol, PLAIN)
             for protocol in _PROTOCOLS
             for n in range(2)
         ]
         self._processors = [
-            Processor(f"processor-{n}", evidence, address, _PROCESSORS, INPUT, OUTPUT)
+            Processor(f"processor-{n}", evidence, connection, _PROCESSORS, INPUT, OUTPUT)
             for n in range(2)
         ]
         watched = [(f"group-{protocol}", PLAIN) for protocol in _PROTOCOLS] + [(_PROCESSORS, INPUT)]
         self._observers = [
-            Observer(f"observer of {group}", evidence, address, group, topic, PARTITIONS[topic])
+            Observer(f"observer of {group}", evidence, connection, group, topic, PARTITIONS[topic])
             for group, topic in watched
         ]
 
@@ -211,7 +213,7 @@ class Run:
 
     def _read_back(self, topic: str) -> Poll:
         begin_ns = now_ns()
-        found = read_all(self._cluster.bootstrap, topic, PARTITIONS[topic], CATCH_UP_S_MAX)
+        found = read_all(self._cluster.connection, topic, PARTITIONS[topic], CATCH_UP_S_MAX)
         self._evidence.add("auditor", Outcome.OK, begin_ns, [found])
         return found
 

@@ -62,14 +62,17 @@ def test_a_rolling_restart_is_not_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(900)
 def test_no_record_is_lost_under_faults(tmp_path: Path) -> None:
-    report = run(tmp_path, "--minutes", "3", "--whole-s-max", str(_WHOLE_S_MAX), minutes=4)
+    """The cluster is secure: every connection is encrypted and logged in."""
+    limits = ("--minutes", "3", "--whole-s-max", str(_WHOLE_S_MAX))
+    report = run(tmp_path, "--secure", *limits, minutes=4)
     assert report["acknowledged"] > 0
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(0)
-def test_no_record_is_lost_in_a_long_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("security", [[], ["--secure"]], ids=["open", "secure"])
+def test_no_record_is_lost_in_a_long_run(tmp_path: Path, security: list[str]) -> None:
     minutes = float(os.environ.get("NEMESIS_MINUTES", "20"))
-    report = run(tmp_path, "--minutes", str(minutes), minutes=minutes)
+    report = run(tmp_path, "--minutes", str(minutes), *security, minutes=minutes)
     assert report["acknowledged"] > 0
     assert max(report["recoveries_s"]) <= 30

@@ -92,7 +92,7 @@ def test_a_wrong_password_is_an_error_of_the_connection(tmp_path: Path) -> None:
 
         async def connect(password: str) -> None:
             login = PeerLogin(Login("SCRAM-SHA-256", "broker", password), "test", Random(1))
-            network = PeerNetwork(SystemNetwork(), login.log_in)
+            network = PeerNetwork(SystemNetwork(), log_in=login.log_in)
             peer = await Peer.connect(network, HOST, port, "test", 10.0)
             peer.close()
 
