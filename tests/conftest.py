@@ -7,6 +7,7 @@ use a database have the mark `xdist_group("databases")`, so that only one worker
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 from pathlib import Path
@@ -22,6 +23,10 @@ from millstream.process import port  # noqa: E402 -- after the path of the harne
 
 pytest_plugins = ["harness.quarantine", "harness.duration"]
 __all__ = ["postgres", "redis_address"]
+
+# Every process that a test starts would compile hundreds of modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell's background jobs ignore it, and so would every process that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -197,3 +197,22 @@ def test_start_up_imports_nothing_heavy() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
     assert not set(output.split()) & set(HEAVY)
+
+
+@pytest.mark.parametrize("word", ["--version", "version"])
+def test_the_version_imports_no_subcommand(word: str) -> None:
+    program = f"""
+import sys
+import millstream.cli.main as cli
+sys.argv = ["millstream", {word!r}]
+try:
+    cli.main()
+except SystemExit as end:
+    assert not end.code
+print(*(set(sys.modules) & set(cli.MODULES.values())), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("millstream ")
+    assert done.stderr.split() == []

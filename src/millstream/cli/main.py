@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -120,7 +120,14 @@ def _version() -> str:
 def main() -> None:
     """Entry point of the `millstream` script."""
     words = completed_words(os.environ) or sys.argv
-    build([words[1]] if words[1:2] and words[1] in MODULES else MODULES)()
+    build(_needed(words[1:2]))()
+
+
+def _needed(first: Sequence[str]) -> Iterable[str]:
+    """Return the subcommands that a command line with this first word needs."""
+    if first and first[0] in ("--version", "version"):
+        return ()
+    return first if first and first[0] in MODULES else MODULES
 
 
 def completed_words(environment: Mapping[str, str]) -> list[str]:
