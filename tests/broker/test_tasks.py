@@ -14,6 +14,7 @@ import millstream
 from harness.broker_process import wait_until
 from harness.raw_client import RawClient, records_of, values_batch
 from harness.server_set import HOST, ServerSet
+from harness.tls_process import TlsHome
 from millstream.broker.lifecycle import membership
 from millstream.env.supervisor import Policy, SupervisedTask
 from millstream.metadata.cluster_record import BrokerRecord
@@ -62,6 +63,8 @@ WITH_HTTP: Final = {"client-metrics-expiry", "group-lag"}
 WITHOUT_HTTP: Final = {"partition-growth"}
 #: Tasks of brokers with a listener for SASL and delegation tokens.
 WITH_TOKENS: Final = {"token-expiry"}
+#: Tasks of brokers with TLS.
+WITH_TLS: Final = {"tls"}
 #: Tasks of brokers in a cluster.
 IN_A_CLUSTER: Final = {"broker-probe", "replica-fetcher"}
 #: Tasks that end by themselves, and the file with the test of their failure.
@@ -184,12 +187,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    tls = TlsHome(tmp_path_factory.mktemp("tls"))
     with ServerSet(
         tmp_path_factory.mktemp("one"),
         1,
+        ssl_keystore_location=f"{tls.folder}/broker.pem",
         http_listen=f"{HOST}:0",
-        listeners=f"PLAINTEXT://{HOST}:0,SECURE://{HOST}:0",
-        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT",
+        listeners=f"PLAINTEXT://{HOST}:0,SECURE://{HOST}:0,SSL://{HOST}:0",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,SECURE:SASL_PLAINTEXT,SSL:SSL",
         delegation_token_secret_key="key",
         cluster_settle_ms="0",
         audit_enable="true",
@@ -229,7 +234,7 @@ def names(brokers: Brokers) -> set[str]:
 
 
 def test_each_task_of_a_single_broker_is_restarted(one: Brokers) -> None:
-    assert names(one) == EVERYWHERE | WITH_HTTP | WITH_TOKENS
+    assert names(one) == EVERYWHERE | WITH_HTTP | WITH_TOKENS | WITH_TLS
     check_each_task(one)
 
 
@@ -321,7 +326,7 @@ def test_every_task_is_made_to_raise_by_a_test() -> None:
         for argument in node.args[:1]
         if isinstance(argument, ast.Constant)
     }
-    met = EVERYWHERE | WITH_HTTP | WITHOUT_HTTP | WITH_TOKENS | IN_A_CLUSTER
+    met = EVERYWHERE | WITH_HTTP | WITHOUT_HTTP | WITH_TOKENS | WITH_TLS | IN_A_CLUSTER
     assert started <= met | set(FINITE)
     assert set(FINITE) <= started
     tests = SOURCE.parents[1] / "tests"

@@ -24,6 +24,7 @@ from settings import (  # noqa: F401 -- they add themselves
     place_effect,
     quota_effect,
     replica_effect,
+    tls_effect,
     topic_effect,
 )
 from settings.effect import EFFECTS, effect_of, runs_of

@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, Final
 
 from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
-from millstream.broker.config.broker_config import BrokerConfig
+from millstream.broker.config.broker_config import BrokerConfig, definition_of
+from millstream.broker.config.config_source import variable_of
 from millstream.broker.context import Services
 from millstream.broker.lifecycle.environment import Environment, system_environment
 from millstream.broker.server import Server
@@ -120,6 +121,16 @@ def batch(
     """Return a batch of records; `fields` are passed to `build_batch`."""
     records = [Record(i, timestamp, key, value, []) for i, value in enumerate(values)]
     return build_batch(records, **fields)
+
+
+def load_config(settings: Mapping[str, str]) -> BrokerConfig:
+    """Return the config of settings. Secrets are given as variables, as a command must not have
+    them."""
+    secret = {name for name in settings if (found := definition_of(name)) and found.is_sensitive}
+    return BrokerConfig.load(
+        flags={name: text for name, text in settings.items() if name not in secret},
+        environment={variable_of(name): settings[name] for name in sorted(secret)},
+    )
 
 
 class World:
@@ -227,7 +238,7 @@ class World:
         await self.processes[node_id].spawn(self._start(node_id, named))
 
     async def _start(self, node_id: int, settings: Mapping[str, str]) -> None:
-        config = BrokerConfig.load(flags=self.flags(node_id, settings))
+        config = load_config(self.flags(node_id, settings))
         server = ObservedServer(config, self.environment(node_id, config))
         server.has_http = self.has_http
         await server.start()
@@ -448,6 +459,12 @@ class RealWorld(World):
         named = {name.replace("_", "."): value for name, value in settings.items()}
         await self._start(node_id, named)
 
+    async def change(
+        self, kind: int, name: str, values: Mapping[str, str], node_id: int = 1
+    ) -> int:
+        placed = {key: text.replace("{folder}", str(self.folder)) for key, text in values.items()}
+        return await super().change(kind, name, placed, node_id)
+
     async def stop(self, node_id: int = 1) -> None:
         self._peers.pop(node_id, None)
         await self.servers.pop(node_id).stop()
@@ -455,7 +472,7 @@ class RealWorld(World):
     async def peer(self, node_id: int = 1) -> Peer:
         peer = self._peers.get(node_id)
         if peer is None or peer.closed:
-            network = self.services(node_id).network
+            network = self.servers[node_id]._runtime.environment.network
             peer = await Peer.connect(network, *self.address(node_id), "client", _CALL_S_MAX)
             self._peers[node_id] = peer
         return peer

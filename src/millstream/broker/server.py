@@ -247,7 +247,7 @@ class Server:
     def _start_tls(self, config: BrokerConfig) -> None:
         """Load keys and certificates, and follow their files and settings. Raises ConfigError."""
         runtime = self._runtime
-        self._tls.load(config)
+        self._tls.load(config, runtime.static_config)
         runtime.settings.add(options.tls_options, self._tls.configure, config)
         self._tls.start(runtime.supervisor)
         self._undo.push_async_callback(self._tls.stop)

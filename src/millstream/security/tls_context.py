@@ -157,15 +157,15 @@ def _load_key(context: ssl.SSLContext, options: TlsOptions, material: TlsMateria
         with _as_file(text) as path:
             context.load_cert_chain(path, password=ask)
     except ssl.SSLError as error:
-        raise TlsError(_key_problem(options, error)) from error
+        raise TlsError(_key_problem(options, material, error)) from error
 
 
-def _key_problem(options: TlsOptions, error: ssl.SSLError) -> str:
+def _key_problem(options: TlsOptions, material: TlsMaterial, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return (
             f"the private key in {options.prefix}keystore does not belong to the first certificate"
         )
-    if error.reason in ("BAD_DECRYPT", "BAD_PASSWORD_READ", "PKCS12_CIPHERFINAL_ERROR"):
+    if "ENCRYPTED" in (material.key or ""):
         return f"{options.prefix}key.password is not the password of the private key"
     return f"OpenSSL rejects the key or certificate of {options.prefix}keystore: {error}"
 

@@ -8,6 +8,7 @@ restart. Settings that change at run time apply at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Mapping
 from typing import Final
@@ -21,6 +22,8 @@ from millstream.security.certificate import parse_certificate
 from millstream.security.principal_mapping import PrincipalMapping
 from millstream.security.tls_material import TlsError, TlsOptions
 from millstream.security.tls_source import TlsSource
+
+_logger = logging.getLogger(__name__)
 
 REFRESH_S: Final = 3.0
 #: Stands for the HTTP server. Names of listeners are in upper case.
@@ -59,17 +62,29 @@ class BrokerTls:
         self._inter_broker = ""
         self._task: SupervisedTask | None = None
 
-    def load(self, config: BrokerConfig) -> None:
-        """Read the keys and certificates of all listeners. Raises ConfigError."""
+    def load(self, config: BrokerConfig, static: BrokerConfig) -> None:
+        """Read the keys and certificates of all listeners. Raises ConfigError.
+
+        Where settings of the metadata store cannot be used, the `static` ones apply, so that a
+        change at run time does not prevent the next start."""
         self._inter_broker = config.network.inter_broker_listener
         self.http(config)
         protocols = config.network.security_protocols
         for name, found in options.tls_options(config).items():
-            source = self._source(f"the listener {name}", found)
+            source = self._listener_source(name, found, options.tls_options(static)[name])
             rules = config.listener_value(name, "ssl.principal.mapping.rules")
             mapping = None if protocols[name].has_sasl else PrincipalMapping(rules)
             self.sources[name] = source
             self.endpoints[name] = ListenerTls(source, mapping)
+
+    def _listener_source(self, name: str, found: TlsOptions, static: TlsOptions) -> TlsSource:
+        try:
+            return self._source(f"the listener {name}", found)
+        except ConfigError as error:
+            if found == static:
+                raise
+            _logger.error("settings changed at run time are not applied: %s", error)
+            return self._source(f"the listener {name}", static)
 
     def http(self, config: BrokerConfig) -> TlsSource | None:
         """Return the contexts of the HTTP server; None if it has no TLS. Raises ConfigError."""

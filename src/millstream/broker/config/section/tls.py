@@ -98,6 +98,7 @@ class TlsSection:
         "Whether clients present a certificate. With requested a client may come without one and is"
         " User:ANONYMOUS.",
         choices=_CLIENT_AUTH,
+        scope=_PER_BROKER,
         is_per_listener=True,
     )
     ssl_enabled_protocols: tuple[str, ...] = setting(
@@ -105,6 +106,7 @@ class TlsSection:
         TLS_VERSIONS,
         "Versions of TLS that are accepted.",
         choices=TLS_VERSIONS,
+        scope=_PER_BROKER,
         is_per_listener=True,
     )
     ssl_protocol: str = setting(
@@ -112,6 +114,7 @@ class TlsSection:
         TLS_1_3,
         "Highest version of TLS, whichever versions ssl.enabled.protocols has.",
         choices=TLS_VERSIONS,
+        scope=_PER_BROKER,
         is_per_listener=True,
     )
     ssl_cipher_suites: tuple[str, ...] = setting(
@@ -120,6 +123,7 @@ class TlsSection:
         "Cipher suites that are accepted, by their names in Java or OpenSSL; empty for OpenSSL's"
         " choice. A version of TLS with no suite in the list is off. The suites of TLS 1.3 are all"
         " on, or all off.",
+        scope=_PER_BROKER,
         is_per_listener=True,
     )
     ssl_principal_mapping_rules: str = setting(
@@ -136,6 +140,7 @@ class TlsSection:
         "How a connection to another broker verifies the host name in its certificate: https, or"
         " empty to verify no host name.",
         choices=("https", ""),
+        scope=_PER_BROKER,
         is_per_listener=True,
     )
     ssl_handshake_timeout_ms: int = setting(
