@@ -31,7 +31,7 @@ coverage: $(VENV)/.dev ## branch coverage of src/ by the tests that mirror it; n
 sim: $(VENV)/.dev ## simulated clusters under faults, seed after seed until stopped (ARGS='--seed N --trace' replays one)
 	PYTHONHASHSEED=0 PYTHONPATH=tests $(BIN)/python -m sim $(ARGS)
 
-lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links, spelling, style
+lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, links, spelling, style, vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -41,6 +41,7 @@ lint: $(VENV)/.dev ## ruff, strict mypy, import contracts, dead code, file map, 
 	$(BIN)/python scripts/check_links.py
 	$(BIN)/codespell
 	$(BIN)/python scripts/check_style.py
+	$(BIN)/python scripts/audit_dependencies.py
 
 format: $(VENV)/.dev ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix .
