@@ -1,0 +1,185 @@
+"""Real clients log in by each mechanism, on one broker and on three that log in to each other."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import millstream
+from harness.brokers import ONE, THREE
+from harness.java import CACHE, require_java
+from harness.token_issuer import TokenIssuer, issuer_server
+from millstream.protocol.client_property import ClientProperties
+from millstream.protocol.cluster_client import ClusterClient
+from millstream.protocol.connection_setting import connection_settings
+from sasl_clients.client import CLIENTS, LoginError, java_properties, java_tool
+from sasl_clients.login import LOGINS, OAUTH, Login, Secure, secure_brokers
+
+CONFIGS = "kafka.admin.ConfigCommand"
+TOKENS = "org.apache.kafka.tools.DelegationTokenCommand"
+TOPICS = "org.apache.kafka.tools.TopicCommand"
+PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
+CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+NAMES = [*LOGINS, OAUTH]
+_numbers = itertools.count()
+
+pytestmark = pytest.mark.xdist_group("sasl_clients")
+
+
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def secure(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secure]:
+    folder = tmp_path_factory.mktemp("secure")
+    with issuer_server(TokenIssuer()) as issuer:
+        with secure_brokers(folder, request.param, issuer) as found:
+            yield found
+
+
+def new_topic() -> str:
+    return f"topic-{next(_numbers)}"
+
+
+def require(client: str, name: str) -> None:
+    states = json.loads((CACHE / "tools.json").read_text())
+    if client in states and not states[client]["available"]:
+        pytest.skip(f"{client} is not available: {states[client]['reason']}")
+    if (client, name) == ("kcat", OAUTH):
+        pytest.skip("kcat takes tokens only from its own requests")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_writes_and_reads(secure: Secure, client: str, name: str) -> None:
+    require(client, name)
+    assert CLIENTS[client](secure.bootstrap, secure.login(name), new_topic()) == b"v"
+
+
+@pytest.mark.parametrize("name", ["PLAIN", "SCRAM-SHA-256", OAUTH])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_client_with_a_wrong_password_gets_nothing(
+    secure: Secure, client: str, name: str
+) -> None:
+    require(client, name)
+    wrong = secure.login(name)._replace(password="wrong")
+    if name == OAUTH:
+        wrong = wrong._replace(password=secure.issuer.issuer.token("alice", aud="another"))
+    topic = new_topic()
+    with pytest.raises(LoginError):
+        CLIENTS[client](secure.bootstrap, wrong, topic)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_java_clients(secure: Secure, name: str, tmp_path: Path) -> None:
+    require_java("jars")
+    login, url, topic = secure.login(name), f"{secure.issuer.url}/token", new_topic()
+    text = java_properties(login, url)
+    server = ("--bootstrap-server", secure.bootstrap)
+    java_tool(
+        tmp_path, TOPICS, text, url, *server, "--create", "--topic", topic,
+        "--command-config", "{config}",
+    )  # fmt: skip
+    java_tool(
+        tmp_path, PRODUCER, text, url, *server, "--topic", topic,
+        "--command-config", "{config}", given=b"v\n",
+    )  # fmt: skip
+    read = java_tool(
+        tmp_path, CONSUMER, text, url, *server, "--topic", topic, "--from-beginning",
+        "--max-messages", "1", "--command-config", "{config}",
+    )  # fmt: skip
+    assert read.strip() == b"v"
+
+
+def test_kafka_configs_manages_users(secure: Secure, tmp_path: Path) -> None:
+    require_java("jars")
+    text = java_properties(secure.login("SCRAM-SHA-512"), "")
+    user = f"user-{next(_numbers)}"
+    base = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
+    entity = ("--entity-type", "users", "--entity-name", user)
+    added = "SCRAM-SHA-256=[iterations=8192,password=one],SCRAM-SHA-512=[password=one]"
+    java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--alter", "--add-config", added)
+    login = Login("SCRAM-SHA-256", user, "one")
+    assert CLIENTS["confluent"](secure.bootstrap, login, new_topic()) == b"v"
+    shown = java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--describe").decode()
+    assert "SCRAM-SHA-256=iterations=8192" in shown
+    assert "SCRAM-SHA-512=iterations=4096" in shown
+    deleted = ("--delete-config", "SCRAM-SHA-256")
+    java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--alter", *deleted)
+    with pytest.raises(LoginError):
+        CLIENTS["confluent"](secure.bootstrap, login, new_topic())
+    with pytest.raises(LoginError):
+        CLIENTS["confluent"](secure.bootstrap, login._replace(password="?"), new_topic())
+
+
+def test_kafka_delegation_tokens(secure: Secure, tmp_path: Path) -> None:
+    require_java("jars")
+    text = java_properties(secure.login("SCRAM-SHA-256"), "")
+    base = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
+    made = java_tool(
+        tmp_path, TOKENS, text, "", *base, "--create", "--max-life-time-period", "-1",
+        "--renewer-principal", "User:carol",
+    ).decode()  # fmt: skip
+    row = next(line.split() for line in made.splitlines() if "User:alice" in line)
+    token_id, hmac = row[0], row[1]
+    topic = new_topic()
+    of_token = java_properties(Login("SCRAM-SHA-512", token_id, hmac), "", ' tokenauth="true"')
+    server = ("--bootstrap-server", secure.bootstrap, "--topic", topic)
+    java_tool(tmp_path, TOPICS, of_token, "", *server, "--create", "--command-config", "{config}")
+    owned = ("--describe", "--owner-principal", "User:alice")
+    shown = java_tool(tmp_path, TOKENS, text, "", *base, *owned).decode()
+    assert token_id in shown
+    assert "User:carol" in shown
+    java_tool(tmp_path, TOKENS, text, "", *base, "--renew", "--renew-time-period", "-1",
+              "--hmac", hmac)  # fmt: skip
+    java_tool(tmp_path, TOKENS, text, "", *base, "--expire", "--expiry-time-period", "-1",
+              "--hmac", hmac)  # fmt: skip
+    assert token_id not in java_tool(tmp_path, TOKENS, text, "", *base, *owned).decode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_blocking_protocol_client(secure: Secure, name: str) -> None:
+    login = secure.login(name)
+    given = {
+        "bootstrap.servers": secure.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": login.mechanism,
+    }
+    if name == OAUTH:
+        given |= {
+            "sasl.oauthbearer.token.endpoint.url": f"{secure.issuer.url}/token",
+            "sasl.oauthbearer.client.id": login.user,
+            "sasl.oauthbearer.client.secret": "any",
+        }
+    else:
+        given |= {"sasl.username": login.user, "sasl.password": login.password}
+    with ClusterClient(connection_settings(ClientProperties(given))) as client:
+        client.fetch_metadata()
+        assert client.broker_ids
+
+
+def test_the_admin_manages_users(secure: Secure) -> None:
+    login = secure.login("SCRAM-SHA-512")
+    options = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": login.mechanism,
+        "sasl_username": login.user,
+        "sasl_password": login.password,
+    }
+    user = f"user-{next(_numbers)}"
+    with millstream.Admin(secure.bootstrap, **options) as admin:
+        admin.create_user(user, "one", mechanisms=["SCRAM-SHA-256"], iterations=5000)
+        assert admin.list_users()[user] == {"SCRAM-SHA-256": 5000}
+        with pytest.raises(millstream.BrokerError, match="exists"):
+            admin.create_user(user, "two")
+        admin.alter_user(user, "two")
+        assert admin.list_users()[user] == {"SCRAM-SHA-256": 5000}
+        new = Login("SCRAM-SHA-256", user, "two")
+        assert CLIENTS["confluent"](secure.bootstrap, new, new_topic()) == b"v"
+        admin.delete_user(user)
+        assert user not in admin.list_users()
+        with pytest.raises(millstream.BrokerError, match="does not exist"):
+            admin.delete_user(user)
