@@ -17,6 +17,7 @@ from millstream.model.config import definitions as topic_definitions
 from millstream.model.group_config import definitions as group_definitions
 from millstream.model.sentinel import NO_LEADER
 from settings import (  # noqa: F401 -- they add themselves
+    authorization_effect,
     connection_effect,
     group_effect,
     log_effect,

@@ -53,6 +53,7 @@ _ANOTHER_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPO
 _Row = FetchResponse.Topic.Partition
 
 _READ_COMMITTED = 1
+_NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 #: Ranges of at least this size are sent from their file: below, a copy costs less than two system
 #: calls.
@@ -60,8 +61,10 @@ _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 
 
 def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[FetchResponse]:
-    if is_from_follower(request) and not context.allows(
-        Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    if (
+        context.services.authorizer is not None
+        and is_from_follower(request)
+        and not context.allows(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
     ):
         return replica_fetch.deny(request)
     if request.replica_state is not None and request.replica_state.replica_id >= 0:
@@ -126,8 +129,8 @@ def _denied_topics(
 ) -> frozenset[str]:
     """Return the topics that the client may not read."""
     services = context.services
-    if services.authorizer is None or is_from_follower(request):
-        return frozenset()
+    if is_from_follower(request):
+        return _NO_TOPICS
     names = {entry.topic or services.replicas.topic_name(entry.topic_id) for entry in wanted}
     return frozenset(
         name
@@ -192,7 +195,10 @@ class _Fetch:
         )
         #: The rack of the consumer; empty if the consumer may not read from followers.
         self._rack = request.rack_id if self._reads_followers else ""
-        self._denied = _denied_topics(request, wanted, context)
+        #: Topics that the client may not read.
+        self._denied: frozenset[str] = _NO_TOPICS
+        if context.services.authorizer is not None:
+            self._denied = _denied_topics(request, wanted, context)
         self._collected: list[tuple[FetchPartition, _Row]] = []
         self._watched: list[Partition] = []
         #: Set while the request waits.

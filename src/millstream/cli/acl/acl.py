@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -154,7 +155,7 @@ def delete(
 ) -> None:
     """Delete the ACLs that the options select. Without an operation, ACLs of all operations."""
     resources = option.resources(topics, groups, transactional_ids, cluster)
-    given = list(option.principals(allow, deny))
+    given: list[tuple[str | None, str | None]] = [*option.principals(allow, deny)]
     if not resources and not given:
         raise CommandError(ExitCode.USAGE, "name a principal or a resource.")
     filters = [
@@ -180,6 +181,8 @@ def _filters(
     """Return a filter for each combination of the options."""
     from millstream.client.admin import AclFilter
 
+    wanted: Sequence[option.Resource | None] = resources or [None]
+    addresses: Sequence[str | None] = hosts or [None]
     return [
         AclFilter(
             principal=None if principal is None else option.check_principal(principal),
@@ -190,7 +193,7 @@ def _filters(
             pattern_type="any" if resource is None else pattern.value,
             host=host,
         )
-        for resource in resources or [None]
+        for resource in wanted
         for each in option.operations(operation, "any")
-        for host in hosts or [None]
+        for host in addresses
     ]

@@ -40,8 +40,7 @@ class Acl:
     permission: str = "allow"
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
-            object.__setattr__(self, name, label(_parsed(kind, getattr(self, name), name)))
+        _spell_terms(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +60,7 @@ class AclFilter:
     permission: str = "any"
 
     def __post_init__(self) -> None:
-        for name, kind in _KINDS.items():
-            object.__setattr__(self, name, label(_parsed(kind, getattr(self, name), name)))
+        _spell_terms(self)
 
     @classmethod
     def exactly(cls, acl: Acl) -> AclFilter:
@@ -78,16 +76,21 @@ class AclFilter:
         )
 
 
-_KINDS = {
-    "operation": Operation,
-    "resource_type": ResourceType,
-    "pattern_type": PatternType,
-    "permission": Permission,
-}
+def _spell_terms(owner: Acl | AclFilter) -> None:
+    """Replace the terms of an ACL or filter with their one spelling. Raises UsageError."""
+    terms = {
+        "operation": _spelled(Operation, owner.operation, "operation"),
+        "resource_type": _spelled(ResourceType, owner.resource_type, "resource_type"),
+        "pattern_type": _spelled(PatternType, owner.pattern_type, "pattern_type"),
+        "permission": _spelled(Permission, owner.permission, "permission"),
+    }
+    for name, text in terms.items():
+        # The only change of the frozen object, before anyone has seen it.
+        object.__setattr__(owner, name, text)
 
 
-def _parsed(kind: type[TermT], text: str, name: str) -> TermT:
+def _spelled(kind: type[TermT], text: str, name: str) -> str:
     try:
-        return parse_term(kind, text)
+        return label(parse_term(kind, text))
     except ValueError as error:
         raise UsageError(f"{name}={text!r} is not allowed: expected {error}.") from None
