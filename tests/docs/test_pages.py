@@ -25,6 +25,8 @@ POSTGRESQL = "postgresql://app@localhost/shop"
 REDIS = "redis://localhost:6379"
 BROKER = ("127.0.0.1:9092", "localhost:9092")
 METRICS = "127.0.0.1:9644"
+#: A broker with TLS, which a page starts itself.
+SECURE = "127.0.0.1:9093"
 CLUSTER = "millstream cluster up"
 #: Blocks that are not run, at most.
 SKIPPED_MAX = 36
@@ -66,6 +68,7 @@ def test_the_blocks_of_a_page_run(
     http = f"127.0.0.1:{free_port()}" if METRICS in text else ""
     with LocalBroker(tmp_path / "broker", {"http.listen": http}) as broker:
         replaced |= dict.fromkeys(BROKER, broker.bootstrap_servers)
+        replaced[SECURE] = f"127.0.0.1:{free_port()}"
         _run(path, interpreter, tmp_path, replaced | {METRICS: http})
 
 
