@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.net.connection import Connection
-from millstream.net.gate import ConnectionLimits, Gate
+from millstream.net.gate import ConnectionLimits, Entry, Gate
 from millstream.net.rejection import Rejection
 
 
@@ -278,6 +281,157 @@ def test_connections_are_bounded_in_total_and_per_address() -> None:
     _, transport, _ = world.connect()
     assert not transport.aborted
     assert world.gate.counters.refused == {"max.connections.per.ip": 1}
+
+
+def run_with_loop(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(scenario())
+
+
+def frames_of(count: int) -> bytes:
+    return b"".join(frame(b"%d" % (number % 10)) for number in range(count))
+
+
+def test_a_long_pass_yields_to_other_connections() -> None:
+    async def scenario() -> None:
+        world = World(ConnectionLimits(pass_requests_max=3))
+        connection, transport, handler = world.connect()
+        feed(connection, transport, frames_of(8))
+        assert len(handler.frames) == 3
+        assert not transport.reading
+        await asyncio.sleep(0)
+        assert len(handler.frames) == 6
+        await asyncio.sleep(0)
+        assert len(handler.frames) == 8
+        assert transport.reading
+        assert len(transport.written) == 3
+
+    run_with_loop(scenario)
+
+
+def test_a_pass_of_slow_requests_yields_early() -> None:
+    async def scenario() -> None:
+        world = World()
+        connection, transport, handler = world.connect()
+        receive = handler.receive
+
+        def slowly(data: memoryview) -> None:
+            world.clock.now += 1.0
+            receive(data)
+
+        handler.receive = slowly  # type: ignore[method-assign]
+        feed(connection, transport, frames_of(2))
+        assert len(handler.frames) == 1
+        await asyncio.sleep(0)
+        assert len(handler.frames) == 2
+
+    run_with_loop(scenario)
+
+
+def test_a_throttled_connection_is_not_read_until_the_end_of_the_throttling() -> None:
+    async def scenario() -> None:
+        world = World(ConnectionLimits(idle_ms_max=10))
+        connection, transport, handler = world.connect()
+        connection.throttle(0.05)
+        assert not transport.reading
+        world.clock.now += 100
+        connection.check(world.clock.now)
+        assert not transport.closed, "it is throttled, not idle"
+        await asyncio.sleep(0.1)
+        assert transport.reading
+        feed(connection, transport, frames_of(1))
+        assert len(handler.frames) == 1
+
+    run_with_loop(scenario)
+
+
+def test_the_longest_throttling_counts() -> None:
+    async def scenario() -> None:
+        world = World()
+        connection, transport, _ = world.connect()
+        connection.throttle(1000)
+        connection.throttle(0.001)
+        await asyncio.sleep(0.05)
+        assert not transport.reading
+        connection.connection_lost(None)
+
+    run_with_loop(scenario)
+
+
+def test_frames_behind_the_one_that_causes_a_throttling_wait() -> None:
+    async def scenario() -> None:
+        world = World()
+        connection, transport, handler = world.connect()
+        receive = handler.receive
+
+        def throttling(data: memoryview) -> None:
+            receive(data)
+            if len(handler.frames) == 1:
+                connection.throttle(0.01)
+
+        handler.receive = throttling  # type: ignore[method-assign]
+        feed(connection, transport, frames_of(3))
+        assert len(handler.frames) == 1
+        assert transport.written == [b"<0>"]
+        await asyncio.sleep(0.1)
+        assert len(handler.frames) == 3
+
+    run_with_loop(scenario)
+
+
+class FixedRates:
+    def __init__(self, entry: Entry | None) -> None:
+        self.entry = entry
+
+    def enter(self, listener: str, address: str, now: float) -> Entry | None:
+        return self.entry
+
+
+def test_a_connection_above_the_rate_is_served_later() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.gate.rates = FixedRates(Entry(None, 0.05))
+        connection, transport, _ = world.connect()
+        assert not transport.reading
+        assert world.gate.connections == 1
+        await asyncio.sleep(0.2)
+        assert transport.reading
+        connection.connection_lost(None)
+        assert world.gate.connections == 0
+
+    run_with_loop(scenario)
+
+
+def test_a_connection_above_the_rate_of_its_address_is_closed_after_a_pause() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.gate.rates = FixedRates(Entry("connection_creation_rate", 0.05))
+        _, transport, handler = world.connect()
+        assert handler is None
+        assert not transport.reading
+        assert not transport.aborted
+        assert (world.gate.connections, world.gate.refused_open) == (0, 1)
+        await asyncio.sleep(0.2)
+        assert transport.aborted
+        assert world.gate.refused_open == 0
+
+    run_with_loop(scenario)
+
+
+def test_connections_of_one_listener_are_bounded() -> None:
+    limits = ConnectionLimits(
+        connections_max=3, listener_connections_max={"A": 1}, protected_listener="I"
+    )
+    gate = Gate(limits)
+    assert gate.admit("x", "A", 0.0) is None
+    assert gate.admit("x", "A", 0.0) == Entry("max.connections", 0.0)
+    assert gate.admit("x", "B", 0.0) is None
+    assert gate.admit("x", "B", 0.0) is None
+    assert gate.admit("x", "B", 0.0) == Entry("max.connections", 0.0)
+    # Brokers reach each other, however many clients there are.
+    assert gate.admit("x", "I", 0.0) is None
+    gate.leave("x", "A", "client")
+    gate.leave("x", "B", "client")
+    assert gate.admit("x", "A", 0.0) is None
 
 
 def test_a_connection_that_closes_reads_no_more_when_its_handler_releases_it() -> None:

@@ -12,7 +12,8 @@ the figures; the assertions are only about orders of magnitude.
 
 from __future__ import annotations
 
-import threading
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from typing import Final
 import pytest
 
 from harness.broker_process import BrokerProcess
-from harness.raw_client import Closed, RawClient, encode_frame, produce_request, values_batch
+from harness.raw_client import RawClient, encode_frame, produce_request, values_batch
 from millstream.client import Admin, QuotaEntity
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.metadata import MetadataRequest
@@ -59,17 +60,17 @@ def percentiles(broker: BrokerProcess) -> tuple[float, float, float]:
     return latencies[len(latencies) // 2], latencies[len(latencies) * 99 // 100], latencies[-1]
 
 
-def flood(broker: BrokerProcess, frame: bytes, stop: threading.Event) -> None:
-    """Send pipelined requests and read their responses, as fast as the broker allows."""
-    burst = frame * PIPELINED
-    with RawClient(broker.host, broker.port, timeout_s=60) as client:
-        while not stop.is_set():
-            try:
-                client.send_raw(burst)
-                for _ in range(PIPELINED):
-                    client.receive_frame()
-            except (Closed, TimeoutError):
-                return
+#: The program of one attacker: sends bursts of a request, and reads the responses.
+FLOOD: Final = """
+import socket, struct, sys
+frame, count = bytes.fromhex(sys.argv[3]), int(sys.argv[4])
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+reader = connection.makefile("rb")
+while True:
+    connection.sendall(frame * count)
+    for _ in range(count):
+        reader.read(struct.unpack(">i", reader.read(4))[0])
+"""
 
 
 def _metadata(topics: list[MetadataRequest.Topic] | None) -> bytes:
@@ -97,17 +98,16 @@ ATTACKS: Final[dict[str, Callable[[], bytes]]] = {
 
 @contextmanager
 def attacked(broker: BrokerProcess, name: str) -> Iterator[None]:
-    stop = threading.Event()
-    threads = [
-        threading.Thread(target=flood, args=(broker, ATTACKS[name](), stop), daemon=True)
-        for _ in range(CONNECTIONS)
-    ]
-    for thread in threads:
-        thread.start()
+    frame = ATTACKS[name]().hex()
+    program = [sys.executable, "-c", FLOOD, broker.host, str(broker.port), frame, str(PIPELINED)]
+    # Processes: threads would share the victim's interpreter.
+    attackers = [subprocess.Popen(program, stderr=subprocess.DEVNULL) for _ in range(CONNECTIONS)]
     try:
         yield
     finally:
-        stop.set()
+        for attacker in attackers:
+            attacker.kill()
+            attacker.wait()
 
 
 @contextmanager

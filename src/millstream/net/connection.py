@@ -2,11 +2,12 @@
 
 Owns the transport, the bytes of incomplete frames, and the reasons for which reading is stopped. A
 connection does not know what a frame means: each whole frame goes to `FrameHandler.receive`, in
-order, as a view that is valid only during that call. Up to `pass_requests_max` whole frames of one
-read are handled in one synchronous pass, and the responses of the pass leave in one write. Then the
-loop serves other connections before the rest. From the first response with a file range on,
-responses leave through a `FileSender` instead of the transport; on a connection with TLS through a
-`TlsSender`. A queued range belongs to the connection, which hands it to the sender or releases it.
+order, as a view that is valid only during that call. The whole frames of one read are handled in
+one synchronous pass, and the responses of the pass leave in one write. After `pass_requests_max`
+frames or `PASS_S_MAX` seconds the loop serves other connections before the rest. From the first
+response with a file range on, responses leave through a `FileSender` instead of the transport; on a
+connection with TLS through a `TlsSender`. A queued range belongs to the connection, which hands it
+to the sender or releases it.
 
 Reading stops, and frames that were already read wait in `_backlog`, while any of these holds:
 
@@ -51,6 +52,8 @@ THROTTLED = 16
 YIELDED = 32
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+#: Time for the frames of one connection before other connections have their turn.
+PASS_S_MAX = 0.002
 
 _LENGTH = Struct(">i")
 _LENGTH_BYTES = 4
@@ -354,6 +357,7 @@ class Connection(asyncio.BufferedProtocol):
         receive = cast("FrameHandler", self._handler).receive
         frame_bytes_max = self.frame_bytes_max or self._gate.limits.frame_bytes_max
         remaining = self._gate.limits.pass_requests_max
+        ends_at = self._clock.monotonic() + PASS_S_MAX
         position = 0
         while len(data) - position >= _LENGTH_BYTES and not self._stopped:
             (size,) = _LENGTH.unpack_from(data, position)
@@ -365,7 +369,7 @@ class Connection(asyncio.BufferedProtocol):
             receive(data[start : start + size])
             position = start + size
             remaining -= 1
-            if not remaining and position < len(data):
+            if position < len(data) and (not remaining or self._clock.monotonic() > ends_at):
                 self._pause(YIELDED)
                 asyncio.get_running_loop().call_soon(self._resume, YIELDED)
         return position
