@@ -28,6 +28,9 @@ METRICS = "127.0.0.1:9644"
 #: A broker with TLS, which a page starts itself.
 SECURE = "127.0.0.1:9093"
 CLUSTER = "millstream cluster up"
+ACLS = "millstream acl"
+#: The client of a page is anonymous.
+AUTHORIZER = {"authorizer.class.name": "millstream", "super.users": "User:ANONYMOUS"}
 #: Blocks that are not run, at most.
 SKIPPED_MAX = 36
 REASON_MIN = 10
@@ -66,7 +69,8 @@ def test_the_blocks_of_a_page_run(
         _run(path, interpreter, tmp_path, replaced | _cluster_ports())
         return
     http = f"127.0.0.1:{free_port()}" if METRICS in text else ""
-    with LocalBroker(tmp_path / "broker", {"http.listen": http}) as broker:
+    settings = {"http.listen": http} | (AUTHORIZER if ACLS in text else {})
+    with LocalBroker(tmp_path / "broker", settings) as broker:
         replaced |= dict.fromkeys(BROKER, broker.bootstrap_servers)
         replaced[SECURE] = f"127.0.0.1:{free_port()}"
         _run(path, interpreter, tmp_path, replaced | {METRICS: http})
