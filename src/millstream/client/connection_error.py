@@ -20,6 +20,8 @@ _UNKNOWN: Final = (
     "that security_protocol fits that port ('SSL' for TLS)."
 )
 _TLS: Final = ("ssl://", "sasl_ssl://")
+#: How librdkafka's texts for its own error codes begin.
+_LOCAL: Final = "Local: "
 _STEPS: Final = {
     KafkaError._RESOLVE: "Check the host name in bootstrap_servers.",  # noqa: SLF001
     KafkaError._SSL: (  # noqa: SLF001
@@ -51,7 +53,7 @@ class ConnectionErrors:
         """Receive an error from librdkafka."""
         if error.code() in _STEPS:
             self._last = error
-        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001
+        if is_rejection(error):
             sentence = f"Connecting: the broker rejected the client. {self.advice()}"
             self.on_rejected(BrokerError(sentence, error.name(), error.code()))
 
@@ -82,6 +84,14 @@ class ConnectionErrors:
         except MillstreamError as error:
             self.explain(error)
             raise
+
+
+def is_rejection(error: KafkaError) -> bool:
+    """Return whether a broker has rejected the client's login.
+
+    librdkafka reports a connection that is lost during the login with the same code. The reason in
+    its text is then one of librdkafka's own, and a retry can succeed."""
+    return error.code() == KafkaError._AUTHENTICATION and _LOCAL not in error.str()  # noqa: SLF001
 
 
 def with_errors(properties: dict[str, Any], errors: ConnectionErrors) -> dict[str, Any]:
