@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import json
 import os
 import ssl
@@ -30,6 +31,11 @@ CASES: dict[str, dict[str, Any]] = {
     "defaults": {},
     "one broker": {"replicas": 1, "metadata": {"store": ""}},
     "without racks": {"rack": {"enabled": False}},
+    "with TLS": {
+        "tls": {"secret": "broker-tls", "clientAuth": "required"},
+        "http": {"tokenSecret": "http-token"},
+        "podMonitor": {"enabled": True},
+    },
     "everything": {
         "settings": {"log.retention.hours": 24, "auto.create.topics.enable": False},
         "persistence": {"size": "1Ti", "storageClassName": "fast"},
@@ -108,8 +114,9 @@ def test_the_broker_accepts_its_settings(case: str, tmp_path: Path) -> None:
     given = variables(case) | {"MILLSTREAM_CONFIG": str(file)}
     settings = served_settings(given)
     assert settings["node.id"] == "1"
+    protocol = "SSL" if "tls" in CASES[case] else "PLAINTEXT"
     assert settings["advertised.listeners"] == (
-        "PLAINTEXT://shop-millstream-1.shop-millstream-brokers.queue.svc.cluster.local:9092"
+        f"{protocol}://shop-millstream-1.shop-millstream-brokers.queue.svc.cluster.local:9092"
     )
     for name, value in CASES[case].get("settings", {}).items():
         assert settings[name] == str(value).lower()
@@ -159,6 +166,18 @@ def test_a_rolling_update_waits_until_a_broker_is_in_sync() -> None:
         "readinessProbe": "/readyz/in-sync",
     }
     assert objects("defaults")["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 1
+
+
+def test_probes_send_the_token() -> None:
+    """All but liveness need it; the PodMonitor gives it to Prometheus."""
+    container = broker("with TLS")
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    for name, page in {"startupProbe": "/readyz", "readinessProbe": "/readyz/in-sync"}.items():
+        command = container[name]["exec"]["command"]
+        assert command[-2:] == [f"http://127.0.0.1:9644{page}", "/etc/millstream-http/token"]
+        importlib.import_module(command[2])
+    (endpoint,) = objects("with TLS")["PodMonitor"]["spec"]["podMetricsEndpoints"]
+    assert endpoint["authorization"]["credentials"] == {"name": "http-token", "key": "token"}
 
 
 def test_a_broker_has_time_to_shut_down() -> None:

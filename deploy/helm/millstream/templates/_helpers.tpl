@@ -28,3 +28,28 @@ readOnlyRootFilesystem: true
 capabilities:
   drop: [ALL]
 {{- end -}}
+
+{{/* The security protocol of the listener, which is also its name. */}}
+{{- define "millstream.protocol" -}}
+{{ if .Values.tls.secret }}SSL{{ else }}PLAINTEXT{{ end }}
+{{- end }}
+
+{{/* A probe of a page that needs the token, if there is one. Arguments: the context and the path. An HTTP probe of
+Kubernetes cannot send a token from a Secret, so a program in the container does. */}}
+{{- define "millstream.probe" -}}
+{{- $context := index . 0 }}
+{{- $path := index . 1 }}
+{{- if $context.Values.http.tokenSecret -}}
+exec:
+  command:
+    - python
+    - -m
+    - millstream.process.http_probe
+    - http://127.0.0.1:{{ $context.Values.ports.http }}{{ $path }}
+    - /etc/millstream-http/token
+{{- else -}}
+httpGet:
+  path: {{ $path }}
+  port: http
+{{- end }}
+{{- end }}
