@@ -28,7 +28,7 @@ with warnings.catch_warnings():
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS_MAX = 60.0
-LOGIN_SECONDS_MAX = 10.0
+LOGIN_SECONDS_MAX = 5.0
 
 
 class LoginError(Exception):
@@ -85,11 +85,14 @@ def aio(bootstrap: str, login: Login, topic: str) -> bytes | None:
                 "sasl_plain_username": login.user,
                 "sasl_plain_password": login.password,
             }
+        producer = aiokafka.AIOKafkaProducer(**options)
         try:
-            async with aiokafka.AIOKafkaProducer(**options) as producer:
-                await producer.send_and_wait(topic, b"v")
+            await producer.start()
+            await producer.send_and_wait(topic, b"v")
         except aiokafka.errors.KafkaError as error:
             raise LoginError(str(error)) from error
+        finally:
+            await producer.stop()
         async with aiokafka.AIOKafkaConsumer(
             topic, group_id=f"g-{topic}", auto_offset_reset="earliest", **options
         ) as consumer:
@@ -137,7 +140,7 @@ def kcat(bootstrap: str, login: Login, topic: str) -> bytes | None:
     del given["bootstrap.servers"]
     flags = [part for name, value in given.items() for part in ("-X", f"{name}={value}")]
     try:
-        _run(["kcat", "-b", bootstrap, *flags, "-L", "-m", "10"])
+        _run(["kcat", "-b", bootstrap, *flags, "-L", "-m", "5"])
         _run(["kcat", "-b", bootstrap, *flags, "-P", "-t", topic], b"v")
     except subprocess.CalledProcessError as error:
         raise LoginError(str(error.stderr)) from error
@@ -201,9 +204,9 @@ def millstream_client(bootstrap: str, login: Login, topic: str) -> bytes | None:
     except millstream.MillstreamError as error:
         raise LoginError(str(error)) from error
     with millstream.Producer(bootstrap, **options) as producer:
-        producer.send(topic, b"v").result(SECONDS_MAX)
+        producer.send_and_wait(topic, b"v")
     with millstream.Consumer(
-        topic, bootstrap_servers=bootstrap, group_id=f"g-{topic}", **options
+        bootstrap, topics=[topic], group_id=f"g-{topic}", auto_offset_reset="earliest", **options
     ) as consumer:
         value: Any = next(iter(consumer)).value
         return value if isinstance(value, bytes) else str(value).encode()

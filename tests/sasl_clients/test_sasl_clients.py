@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,13 +37,26 @@ def secure(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secure]:
     folder = tmp_path_factory.mktemp("secure")
-    with issuer_server(TokenIssuer()) as issuer:
-        with secure_brokers(folder, request.param, issuer) as found:
-            yield found
+    with (
+        issuer_server(TokenIssuer()) as issuer,
+        secure_brokers(folder, request.param, issuer) as found,
+    ):
+        yield found
 
 
 def new_topic() -> str:
     return f"topic-{next(_numbers)}"
+
+
+def admin_of(secure: Secure) -> millstream.Admin:
+    _, user, password = secure.login("SCRAM-SHA-512")
+    return millstream.Admin(
+        secure.bootstrap,
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_username=user,
+        sasl_password=password,
+    )
 
 
 def require(client: str, name: str) -> None:
@@ -50,12 +65,28 @@ def require(client: str, name: str) -> None:
         pytest.skip(f"{client} is not available: {states[client]['reason']}")
     if (client, name) == ("kcat", OAUTH):
         pytest.skip("kcat takes tokens only from its own requests")
+    if client == "kcat" and name.startswith("SCRAM") and librdkafka_of_kcat() < (2, 6, 1):
+        pytest.skip("librdkafka repeats the client's part of the nonce before version 2.6.1")
+
+
+def librdkafka_of_kcat() -> tuple[int, ...]:
+    shown = subprocess.run(["kcat", "-V"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"librdkafka (\d+)\.(\d+)\.(\d+)", shown)
+    assert found is not None, shown
+    return tuple(map(int, found.groups()))
+
+
+def on_three_brokers(secure: Secure, is_needed: bool) -> None:
+    """Skip what one broker shows as well."""
+    if "," in secure.bootstrap and not is_needed:
+        pytest.skip("run on one broker only")
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("client", CLIENTS)
 def test_a_client_writes_and_reads(secure: Secure, client: str, name: str) -> None:
     require(client, name)
+    on_three_brokers(secure, name in ("SCRAM-SHA-512", OAUTH))
     assert CLIENTS[client](secure.bootstrap, secure.login(name), new_topic()) == b"v"
 
 
@@ -65,6 +96,7 @@ def test_a_client_with_a_wrong_password_gets_nothing(
     secure: Secure, client: str, name: str
 ) -> None:
     require(client, name)
+    on_three_brokers(secure, False)
     wrong = secure.login(name)._replace(password="wrong")
     if name == OAUTH:
         wrong = wrong._replace(password=secure.issuer.issuer.token("alice", aud="another"))
@@ -76,6 +108,7 @@ def test_a_client_with_a_wrong_password_gets_nothing(
 @pytest.mark.parametrize("name", NAMES)
 def test_java_clients(secure: Secure, name: str, tmp_path: Path) -> None:
     require_java("jars")
+    on_three_brokers(secure, name == "SCRAM-SHA-512")
     login, url, topic = secure.login(name), f"{secure.issuer.url}/token", new_topic()
     text = java_properties(login, url)
     server = ("--bootstrap-server", secure.bootstrap)
@@ -104,9 +137,8 @@ def test_kafka_configs_manages_users(secure: Secure, tmp_path: Path) -> None:
     java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--alter", "--add-config", added)
     login = Login("SCRAM-SHA-256", user, "one")
     assert CLIENTS["confluent"](secure.bootstrap, login, new_topic()) == b"v"
-    shown = java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--describe").decode()
-    assert "SCRAM-SHA-256=iterations=8192" in shown
-    assert "SCRAM-SHA-512=iterations=4096" in shown
+    with admin_of(secure) as admin:
+        assert admin.list_users()[user] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 4096}
     deleted = ("--delete-config", "SCRAM-SHA-256")
     java_tool(tmp_path, CONFIGS, text, "", *base, *entity, "--alter", *deleted)
     with pytest.raises(LoginError):
@@ -162,15 +194,8 @@ def test_the_blocking_protocol_client(secure: Secure, name: str) -> None:
 
 
 def test_the_admin_manages_users(secure: Secure) -> None:
-    login = secure.login("SCRAM-SHA-512")
-    options = {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": login.mechanism,
-        "sasl_username": login.user,
-        "sasl_password": login.password,
-    }
     user = f"user-{next(_numbers)}"
-    with millstream.Admin(secure.bootstrap, **options) as admin:
+    with admin_of(secure) as admin:
         admin.create_user(user, "one", mechanisms=["SCRAM-SHA-256"], iterations=5000)
         assert admin.list_users()[user] == {"SCRAM-SHA-256": 5000}
         with pytest.raises(millstream.BrokerError, match="exists"):

@@ -272,10 +272,10 @@ def test_a_login_is_renewed_on_its_connection(tmp_path: Path) -> None:
 
 
 def test_a_client_may_renew_after_its_login_has_expired(tmp_path: Path) -> None:
-    with secure_broker(tmp_path, **{"connections.max.reauth.ms": "1"}) as secure:
-        with secure.client() as client:
-            assert log_in(client, "alice", "pencil").error_code == 0
-            assert log_in(client, "alice", "pencil").error_code == 0
+    settings = {"connections.max.reauth.ms": "1"}
+    with secure_broker(tmp_path, **settings) as secure, secure.client() as client:
+        assert log_in(client, "alice", "pencil").error_code == 0
+        assert log_in(client, "alice", "pencil").error_code == 0
 
 
 @pytest.mark.parametrize(
@@ -315,13 +315,17 @@ def test_nothing_else_is_served_during_a_renewal(secure: Secure) -> None:
 
 def test_a_login_must_complete_in_time(tmp_path: Path) -> None:
     settings = {"connection.authentication.timeout.ms": "300"}
-    with secure_broker(tmp_path, **settings) as secure:
-        with secure.client() as idle, secure.client() as begun, secure.client() as done:
-            handshake(begun)
-            assert log_in(done, "alice", "pencil").error_code == 0
-            assert idle.is_closed_within(10)
-            assert begun.is_closed_within(10)
-            assert is_served(done)
+    with (
+        secure_broker(tmp_path, **settings) as secure,
+        secure.client() as idle,
+        secure.client() as begun,
+        secure.client() as done,
+    ):
+        handshake(begun)
+        assert log_in(done, "alice", "pencil").error_code == 0
+        assert idle.is_closed_within(10)
+        assert begun.is_closed_within(10)
+        assert is_served(done)
 
 
 def test_an_address_with_many_failures_is_slow_but_not_locked_out(tmp_path: Path) -> None:

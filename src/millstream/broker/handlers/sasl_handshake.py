@@ -2,8 +2,10 @@
 
 Names the mechanism of the login that follows, or of its renewal. A mechanism that the listener does
 not have gets UNSUPPORTED_SASL_MECHANISM and the list of those it has, and the connection is closed.
-On a listener without SASL: ILLEGAL_SASL_STATE. Version 0, in which tokens follow without a request
-header, is not supported.
+On a listener without SASL: ILLEGAL_SASL_STATE.
+
+Version 0, in which tokens follow without a request header, is not supported. ApiVersions lists it,
+because old versions of librdkafka take its absence for a broker without SASL.
 """
 
 from __future__ import annotations
@@ -24,5 +26,9 @@ def handle(request: SaslHandshakeRequest, context: Context) -> Outcome[SaslHands
 
 
 API: Final = ApiEntry(
+<<<<<<< HEAD
     SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle, access=OPEN
+=======
+    SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle, listed_from=0
+>>>>>>> sasl
 )
