@@ -339,9 +339,6 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def is_closing(self) -> bool:
         return self._is_closing
 
-    def is_reading(self) -> bool:
-        return self._is_reading
-
     def pause_reading(self) -> None:
         self._is_reading = False
         if self._raw is not None:
