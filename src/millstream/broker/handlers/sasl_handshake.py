@@ -26,9 +26,10 @@ def handle(request: SaslHandshakeRequest, context: Context) -> Outcome[SaslHands
 
 
 API: Final = ApiEntry(
-<<<<<<< HEAD
-    SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle, access=OPEN
-=======
-    SaslHandshakeRequest, SaslHandshakeResponse, versions=(1, 1), handle=handle, listed_from=0
->>>>>>> sasl
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+    versions=(1, 1),
+    handle=handle,
+    listed_from=0,
+    access=OPEN,
 )
