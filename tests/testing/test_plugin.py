@@ -150,3 +150,18 @@ def test_a_session_without_the_fixtures_does_not_import_the_broker(
         """
     )
     pytester.runpytest_subprocess(*STRICT).assert_outcomes(passed=1)
+
+
+def test_a_secure_broker(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        from millstream import Admin
+
+        def test_it(millstream_secure_broker):
+            broker = millstream_secure_broker
+            with Admin(broker.bootstrap_servers, **broker.options("admin")) as admin:
+                admin.create_topic("made")
+                assert "made" in admin.list_topics()
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
@@ -177,6 +179,35 @@ def test_up_starts_stops_and_restarts_with_its_data(run: Run, tmp_path: Path) ->
         )
         assert process.poll() is None
     assert "Traceback" not in up.output.read_text()
+
+
+def test_up_secure_encrypts_and_authenticates(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    require_etcd()
+    up = Up(tmp_path, brokers=2)
+    up.arguments.append("--secure")
+    security = tmp_path / "data" / "security"
+    for _ in range(2):
+        with up.running() as process:
+            up.wait_until_up(process)
+            outcome = run("cluster", "status", "-b", up.bootstrap, "--timeout", "3")
+            assert outcome.code != 0, outcome
+            with pytest.raises(HTTPError, match="401"):
+                urlopen(f"http://127.0.0.1:{up.http_port}/metrics", timeout=10)
+            with monkeypatch.context() as patch:
+                patch.setenv("MILLSTREAM_PROFILE_FILE", str(security / "profiles.toml"))
+                outcome = run("cluster", "status")
+                assert outcome.code == 0, outcome
+                created = run("topic", "create", "kept", "-p", "2", "--if-not-exists")
+                assert created.code == 0, created
+                rows = rows_of(run, "partitions", "kept")
+                # The followers fetch, so they have logged in to their leaders.
+                assert [len(row["isr"]) for row in rows] == [2, 2]
+    assert (security / "users").stat().st_mode & 0o077 == 0
+    password = (security / "users").read_text().splitlines()[0].partition(":")[2]
+    logs = [path.read_text() for path in (tmp_path / "data").glob("*.log")]
+    assert not any(password in text for text in (up.output.read_text(), *logs))
 
 
 def test_up_prints_why_a_broker_does_not_start(tmp_path: Path) -> None:
