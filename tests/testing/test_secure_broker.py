@@ -36,7 +36,8 @@ def test_rights_decide_what_a_user_may_do(broker: SecureBroker) -> None:
         assert admin.create_acls([acl]) == {acl: None}
     with Producer(servers, **broker.options("alice")) as producer:
         producer.send("orders", b"written")
-    with Consumer(servers, "orders", **broker.options()) as consumer:
+    options = {"auto_offset_reset": "earliest", **broker.options()}
+    with Consumer(servers, topics=["orders"], **options) as consumer:
         assert next(iter(consumer)).value == b"written"
 
 
