@@ -94,6 +94,10 @@ CASES: Final[Mapping[str, tuple[tuple[Change, ...], ...]]] = {
     ),
     "MillstreamCallbackFailures": ((_one("callback_failures_total", "0|1", kind="fetch"),),),
     "MillstreamRequestsRejected": ((_one("requests_rejected_total", "0+60"),),),
+    "MillstreamCertificateExpires": (
+        (_new("tls_certificate_expiry_timestamp_seconds", "100000", listener="SSL"),),
+    ),
+    "MillstreamCertificateRejected": ((_new("tls_reload_failures_total", "0|1", listener="SSL"),),),
     "MillstreamRequestMemoryShort": ((_one("throttled_reads_total", "0+120"),),),
     "MillstreamFilesRunOut": (
         (Change("process_open_fds", "950"), Change("process_max_fds", "1000")),

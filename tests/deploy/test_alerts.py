@@ -114,8 +114,10 @@ def test_annotations_use_existing_labels(
             label = re.match(r"\s*\$labels\.(\w+)\s*\Z", template)
             value = re.match(r"\s*\$value(?:\s*\|\s*humanize\w*)?\s*\Z", template)
             assert label or value, template
-            # These labels appear only with the first rejected connection, follower or decommission.
-            assert label is None or label[1] in present | {"reason", "follower", "broker"}
+            # These labels appear only with the first rejected connection, follower or decommission,
+            # and with TLS.
+            rare = {"reason", "follower", "broker", "listener"}
+            assert label is None or label[1] in present | rare
 
 
 def test_the_lag_of_groups_is_covered(samples: dict[str, list[dict[str, str]]]) -> None:

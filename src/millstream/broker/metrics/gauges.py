@@ -52,9 +52,7 @@ def show_broker(metrics: Metrics, services: Services, gate: Gate) -> None:
 
 
 def show_tls(metrics: Metrics, sources: Mapping[str, TlsSource], gate: Gate) -> None:
-    """Add the handshakes, and the certificates of listeners."""
-    if not sources:
-        return
+    """Add the handshakes, and the certificates of listeners; no rows on a broker without TLS."""
     failures = gate.counters.handshake_failures
     metrics.add_gauge(
         "tls_handshakes_in_progress", "TLS handshakes in progress.", lambda: gate.handshakes
@@ -64,7 +62,7 @@ def show_tls(metrics: Metrics, sources: Mapping[str, TlsSource], gate: Gate) -> 
         "counter",
         "TLS handshakes that failed, by reason.",
         ("reason",),
-        lambda: [((kind,), failures[kind]) for kind in HandshakeFailure],
+        lambda: [((kind,), failures[kind]) for kind in HandshakeFailure if sources],
     )
     metrics.add_rows(
         "tls_certificate_expiry_timestamp_seconds",

@@ -27,6 +27,7 @@ CONNECTIONS_MAX: Final = 64
 REQUEST_LINE_BYTES_MAX: Final = 4096
 KEEPALIVE_SECONDS: Final = 75.0
 STOP_SECONDS_MAX: Final = 2.0
+HANDSHAKE_SECONDS_MAX: Final = 10.0
 
 
 async def _no_problem() -> str | None:
@@ -69,8 +70,7 @@ class HttpServer:
         await runner.setup()
         try:
             context = self._guard.tls_context()
-            site = web.TCPSite(runner, host, port, ssl_context=context)
-            await site.start()
+            await _Site(runner, host, port, ssl_context=context).start()
         except OSError:
             await runner.cleanup()
             raise
@@ -116,6 +116,27 @@ def _readiness(state: str, problem: str | None) -> web.Response:
     if problem is None:
         return web.Response(text=f"{state}\n")
     return web.Response(status=503, text=f"not {state}: {problem}\n")
+
+
+class _Site(web.TCPSite):
+    """The listening socket, with a short limit for TLS handshakes."""
+
+    async def start(self) -> None:
+        if self._ssl_context is None:
+            await super().start()
+            return
+        await web.BaseSite.start(self)
+        server = self._runner.server
+        assert server is not None
+        self._server = await asyncio.get_running_loop().create_server(
+            server,
+            self._host,
+            self._port,
+            ssl=self._ssl_context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX,
+            ssl_shutdown_timeout=STOP_SECONDS_MAX,
+            backlog=self._backlog,
+        )
 
 
 class _BoundedServer(web.Server):
