@@ -39,6 +39,7 @@ from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder
 from millstream.broker.login.bootstrap_user import create_bootstrap_users
+from millstream.broker.login.login_secret import login_secret
 from millstream.broker.login.peer_login import peer_network
 from millstream.broker.metrics import cluster_gauges, gauges
 from millstream.broker.metrics.broker_metrics import Metrics
@@ -159,6 +160,10 @@ class Server:
         await storage.start(config, catalog, self._show_progress)
         builder = ServiceBuilder(runtime, config, catalog, storage)
         services = self.services = builder.build()
+        if services.authentication is not None:
+            services.authentication.credentials.fake_secret = await login_secret(
+                catalog, runtime.environment.random
+            )
         updates = MetadataUpdates(services, builder.coordinators, runtime.settings)
         updates.start()
         builder.show(services)

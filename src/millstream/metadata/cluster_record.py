@@ -18,6 +18,7 @@ Keys and values (JSON; fields at their defaults are left out, unknown ones are i
     leaving/<id>                 {}: the broker is shutting down               leased
     pending/<topic-id>           a change of a large topic in progress; see `large_change`
     users/, acls/, quotas/, tokens/  see `security_record`
+    login-secret                 see `broker.login.login_secret`; not in the image
 Topic ids are in Kafka's text form. A topic exists if its `topics/` key does: partitions are put no
 later than it, and deleted no earlier.
 

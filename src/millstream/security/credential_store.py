@@ -1,8 +1,8 @@
 """Finds credentials of users and delegation tokens in the cluster's metadata. No I/O.
 
 A user or token that does not exist gets a credential that no password matches, derived from its
-name and a secret of this process. The secret is random, so that nobody can compute the credential;
-it is the same for all connections, so that repeated attempts get the same challenge.
+name and a secret of the cluster. The secret is random, so that nobody can compute the credential;
+it is the same on all brokers, so that repeated attempts get the same challenge.
 
 Safe to call from any thread: images are immutable.
 """
@@ -32,19 +32,20 @@ _TOKENS_MAX: Final = 1000
 class CredentialStore:
     """The credentials in the metadata of one cluster."""
 
-    __slots__ = ("_fake_secret", "_image", "_token_secret", "_tokens", "_wall_ms")
+    __slots__ = ("_image", "_token_secret", "_tokens", "_wall_ms", "fake_secret")
 
     def __init__(
         self,
         image: Callable[[], ClusterImage],
         wall_ms: Callable[[], int],
         *,
-        fake_secret: bytes,
+        fake_secret: bytes = b"",
         token_secret: str | None = None,
     ) -> None:
         self._image = image
         self._wall_ms = wall_ms
-        self._fake_secret = fake_secret
+        #: The secret of the cluster; set before the first login.
+        self.fake_secret = fake_secret
         #: `delegation.token.secret.key`; None if this cluster has no delegation tokens.
         self._token_secret = token_secret
         self._tokens: dict[tuple[Mechanism, str], ScramCredential] = {}
@@ -54,7 +55,7 @@ class CredentialStore:
         credentials = self._image().users.get(name)
         found = None if credentials is None else credentials.get(mechanism)
         if found is None:
-            return ScramUser(fake_credential(mechanism, name, self._fake_secret), None)
+            return ScramUser(fake_credential(mechanism, name, self.fake_secret), None)
         return ScramUser(found, Identity(Principal(USER, name)))
 
     def token(self, mechanism: Mechanism, token_id: str, /) -> ScramUser:
@@ -62,7 +63,7 @@ class CredentialStore:
         record = self._image().tokens.get(token_id)
         secret = self._token_secret
         if record is None or secret is None or record.expiry_ms <= self._wall_ms():
-            return ScramUser(fake_credential(mechanism, token_id, self._fake_secret), None)
+            return ScramUser(fake_credential(mechanism, token_id, self.fake_secret), None)
         return ScramUser(
             self._token_credential(mechanism, token_id, secret), token_identity(record)
         )

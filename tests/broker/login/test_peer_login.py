@@ -87,6 +87,13 @@ def test_connections_are_replaced_before_their_login_expires(
     assert [each.getMessage() for each in caplog.records] == []
 
 
+def test_all_brokers_have_one_secret_for_unknown_users(tmp_path: Path) -> None:
+    with secure_brokers(tmp_path, "SCRAM-SHA-256") as brokers:
+        found = [brokers.services(each).authentication for each in (1, 2, 3)]
+        secrets = {each.credentials.fake_secret for each in found if each is not None}
+        assert [len(each) for each in secrets] == [32]
+
+
 def test_a_wrong_password_is_an_error_of_the_connection(tmp_path: Path) -> None:
     with secure_brokers(tmp_path, "SCRAM-SHA-256") as brokers:
         port = brokers.servers[1].ports["INTERNAL"]

@@ -123,7 +123,6 @@ class ServiceBuilder:
         credentials = CredentialStore(
             lambda: catalog.image,
             environment.clock.wall_ms,
-            fake_secret=environment.random.randbytes(32),
             token_secret=config.sasl.delegation_token_secret_key,
         )
         authentication = Authentication(

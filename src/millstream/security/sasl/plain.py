@@ -4,7 +4,8 @@
 
 Passwords come from two places: the users of a listener's `sasl.jaas.config`, and the SCRAM
 credentials in the cluster's metadata, from which a password can be verified. A check takes the same
-time for a user of either place and for an unknown one.
+time for a user of either place and for an unknown one, unless a user has more iterations than the
+default.
 """
 
 from __future__ import annotations
