@@ -100,7 +100,8 @@ def state(brokers: PrincipalServerSet) -> Any:
             each.transactional_id: (each.state, each.producer_id, each.producer_epoch)
             for each in services.transactions.shards.all_transactions()
         }
-        return services.catalog.image.revision, logs, groups, transactions
+        failures = dict(services.failures.counts)
+        return services.catalog.image.revision, logs, groups, transactions, failures
 
     return brokers.ask(look)
 

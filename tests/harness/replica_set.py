@@ -148,6 +148,7 @@ class Node:
 
     async def _listen(self, clock: SystemClock) -> None:
         services = SimpleNamespace(
+            authorizer=None,
             config=self.config,
             clock=clock,
             metrics=self._metrics,

@@ -90,6 +90,18 @@ def exchange(port: int, context: ssl.SSLContext, host: str = HOST) -> str:
         return "reset"
 
 
+def with_tls_listener(broker: BrokerProcess) -> int:
+    """Add a listener SSL to a broker that has not started, and return its port."""
+    port = free_port()
+    command = broker.command
+
+    def more() -> Sequence[str]:
+        return [*command(), "--listen", f"SSL://{HOST}:{port}"]
+
+    broker.command = more  # type: ignore[method-assign]
+    return port
+
+
 class TlsBroker(BrokerProcess):
     """A broker with a listener PLAINTEXT and a listener SSL."""
 

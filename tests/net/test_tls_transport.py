@@ -185,9 +185,12 @@ def test_frames_of_any_size(run: Callable[..., None]) -> None:
     run(scenario)
 
 
-def test_many_frames_on_one_connection(run: Callable[..., None]) -> None:
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_many_frames_on_one_connection(run: Callable[..., None], version: ssl.TLSVersion) -> None:
     async def scenario(world: World) -> None:
-        reader, writer = await world.connect()
+        context = world.tls.context()
+        context.maximum_version = version
+        reader, writer = await world.connect(context)
         frames = [os.urandom(1 + number * 97 % 5000) for number in range(500)]
         writer.write(b"".join(_LENGTH.pack(len(each)) + each for each in frames))
         for frame in frames:

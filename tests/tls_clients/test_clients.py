@@ -7,33 +7,61 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 
+from harness.broker_process import HOST
+from harness.brokers import ONE, REPLICATED, THREE, Brokers
 from harness.java import JVM, class_path, require_java
-from harness.raw_client import RawClient
-from harness.tls_process import TlsBroker
+from harness.process_cluster import ProcessCluster
+from harness.tls_process import TlsBroker, TlsHome, with_tls_listener
 
 VALUES = [f"value {number}".encode() for number in range(2000)]
 LINES = b"".join(value + b"\n" for value in VALUES)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsBroker]:
-    with TlsBroker(tmp_path_factory.mktemp("broker"), ssl_client_auth="required") as broker:
-        yield broker
-        assert "Traceback" not in broker.log_text(), broker.log_tail()
+class Secured(NamedTuple):
+    """Running brokers with client certificates."""
+
+    brokers: Brokers
+    tls_bootstrap: str
+    tls: TlsHome
 
 
-def topic(broker: TlsBroker, name: str) -> str:
-    with RawClient(broker.host, broker.port) as client:
-        client.create_topic(name, 1, None, 1)
+@pytest.fixture(scope="module", params=[ONE, THREE])
+def broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("brokers")
+    if request.param == 1:
+        with TlsBroker(folder, ssl_client_auth="required") as one:
+            yield Secured(Brokers({1: one}), one.tls_bootstrap, one.tls)
+            assert "Traceback" not in one.log_text(), one.log_tail()
+        return
+    tls = TlsHome(folder / "tls")
+    settings = {
+        **REPLICATED,
+        **tls.settings(ssl_client_auth="required"),
+        "inter.broker.listener.name": "SSL",
+    }
+    cluster = ProcessCluster(folder, request.param, settings)
+    ports = [with_tls_listener(each) for each in cluster]
+    with cluster:
+        brokers = Brokers({number: cluster[number] for number in range(1, request.param + 1)})
+        brokers.wait_until_registered()
+        yield Secured(brokers, ",".join(f"{HOST}:{port}" for port in ports), tls)
+        brokers.check_logs()
+
+
+def topic(broker: Secured, name: str) -> str:
+    broker.brokers.create_topic(name)
     return name
 
 
-def test_confluent_kafka(broker: TlsBroker) -> None:
+def test_confluent_kafka(broker: Secured) -> None:
     name = topic(broker, "confluent")
     properties = {"bootstrap.servers": broker.tls_bootstrap, **broker.tls.properties("alice")}
     producer = Producer({**properties, "linger.ms": 5})
@@ -49,7 +77,7 @@ def test_confluent_kafka(broker: TlsBroker) -> None:
     assert found == VALUES
 
 
-def test_large_messages(broker: TlsBroker) -> None:
+def test_large_messages(broker: Secured) -> None:
     """Fetches of many megabytes, which leave in chunks."""
     name = topic(broker, "large")
     properties = {"bootstrap.servers": broker.tls_bootstrap, **broker.tls.properties("alice")}
@@ -75,7 +103,7 @@ def test_large_messages(broker: TlsBroker) -> None:
     assert found == values
 
 
-def test_aiokafka(broker: TlsBroker) -> None:
+def test_aiokafka(broker: Secured) -> None:
     name = topic(broker, "aiokafka")
     settings = {
         "bootstrap_servers": broker.tls_bootstrap,
@@ -122,7 +150,7 @@ for _, message in zip(range(int(count)), consumer):
 """
 
 
-def test_kafka_python(broker: TlsBroker) -> None:
+def test_kafka_python(broker: Secured) -> None:
     name = topic(broker, "kafka-python")
     broker.tls.client("alice")
     arguments = [broker.tls_bootstrap, name, str(broker.tls.folder), str(len(VALUES))]
@@ -135,7 +163,7 @@ def test_kafka_python(broker: TlsBroker) -> None:
     assert done.stdout == LINES
 
 
-def test_kcat(broker: TlsBroker) -> None:
+def test_kcat(broker: Secured) -> None:
     name = topic(broker, "kcat")
     options = ["kcat", "-b", broker.tls_bootstrap, "-t", name]
     for key, value in broker.tls.properties("alice").items():
@@ -150,7 +178,7 @@ def test_kcat(broker: TlsBroker) -> None:
     assert done.stdout == LINES
 
 
-def test_java_console_tools(broker: TlsBroker, tmp_path: Path) -> None:
+def test_java_console_tools(broker: Secured, tmp_path: Path) -> None:
     require_java("jars")
     name = topic(broker, "java")
     config = tmp_path / "client.properties"

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from harness.broker_process import HOST, BrokerProcess, free_port, wait_until
+from harness.broker_process import HOST, wait_until
 from harness.brokers import REPLICATED, Brokers
 from harness.process_cluster import ProcessCluster
-from harness.tls_process import TlsHome, exchange
+from harness.tls_process import TlsHome, exchange, with_tls_listener
 
 PARTITIONS = 6
-
-
-def with_tls_listener(broker: BrokerProcess) -> int:
-    """Add a listener SSL to a broker that has not started, and return its port."""
-    port = free_port()
-    command = broker.command
-
-    def more() -> Sequence[str]:
-        return [*command(), "--listen", f"SSL://{HOST}:{port}"]
-
-    broker.command = more  # type: ignore[method-assign]
-    return port
 
 
 def test_replication_survives_a_broker_that_is_killed(tmp_path: Path) -> None:

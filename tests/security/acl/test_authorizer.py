@@ -71,6 +71,15 @@ def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(rights.decisions) <= 10
 
 
+def test_long_names_are_not_kept() -> None:
+    rights = authorizer(is_learning=True)
+    rights.decide((ALICE, HOST, READ, TOPIC, "x" * 30_000))
+    assert rights.decisions == {}
+    assert len(rights.observations) == 0
+    assert rights.observations.omitted == 1
+    assert len(resource_text(TOPIC, "x" * 30_000)) < 400
+
+
 def test_operations_of_a_resource() -> None:
     rights = authorizer(allow("User:alice", READ, topic("orders")))
     expected = 1 << READ | 1 << Operation.DESCRIBE

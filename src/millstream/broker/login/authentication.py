@@ -153,7 +153,7 @@ def token_validation(config: BrokerConfig, clock: Clock) -> Callable[[str], Iden
     )
     rules = TokenRules(
         issuer=sasl.sasl_oauthbearer_expected_issuer or "",
-        audiences=sasl.sasl_oauthbearer_expected_audience or (),
+        audiences=sasl.sasl_oauthbearer_expected_audience,
         clock_skew_s=sasl.sasl_oauthbearer_clock_skew_seconds,
         subject_claim=sasl.sasl_oauthbearer_sub_claim_name,
         scope_claim=sasl.sasl_oauthbearer_scope_claim_name,

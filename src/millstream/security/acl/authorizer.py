@@ -16,13 +16,15 @@ from collections import defaultdict
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.metadata.image import ClusterImage, ImageDelta
-from millstream.model.acl import CLUSTER_NAME, OPERATIONS_OF, Operation, ResourceType
+from millstream.model.acl import OPERATIONS_OF, Operation, ResourceType, label
 from millstream.model.principal import Principal
 from millstream.security.acl.observation import Observations
 from millstream.security.acl.rule_set import Decision, RuleSet
 
 #: Decisions kept before the cache is cleared: some tens of megabytes at most.
 DECISIONS_MAX: Final = 100_000
+#: Decisions about longer names are not kept: clients choose names, and could fill the memory.
+NAME_LENGTH_MAX: Final = 300
 
 #: Principal, address of the client, operation, resource type, resource name.
 DecisionKey: TypeAlias = tuple[Principal, str, Operation, ResourceType, str]
@@ -76,7 +78,8 @@ class Authorizer:
             if str(principal) not in self.options.super_users:
                 self.observations.add(str(principal), host, operation, resource_type, name)
             allowed = True
-        self.decisions[key] = allowed
+        if len(name) <= NAME_LENGTH_MAX:
+            self.decisions[key] = allowed
         return allowed
 
     def would_allow(
@@ -137,6 +140,7 @@ def all_operations(resource_type: ResourceType) -> int:
 
 
 def resource_text(resource_type: ResourceType, name: str) -> str:
-    """Return a resource as audit trails and logs show it: `topic:orders`, `cluster`."""
-    kind = resource_type.name.lower().replace("_", "-")
-    return kind if name == CLUSTER_NAME and kind == "cluster" else f"{kind}:{name}"
+    """Return a resource as audit trails and logs show it: `topic:orders`, `cluster`. A long name is
+    truncated."""
+    kind = label(resource_type)
+    return kind if resource_type is ResourceType.CLUSTER else f"{kind}:{name[:NAME_LENGTH_MAX]}"

@@ -13,6 +13,8 @@ from typing import Final, NamedTuple
 from millstream.model.acl import Operation, ResourceType
 
 ROWS_MAX: Final = 20_000
+#: Longer names are left out: clients choose them.
+NAME_LENGTH_MAX: Final = 300
 
 
 class Observation(NamedTuple):
@@ -44,7 +46,8 @@ class Observations:
         name: str,
     ) -> None:
         key = (principal, operation, resource_type, name)
-        if key not in self._hosts and len(self._hosts) >= ROWS_MAX:
+        is_full = key not in self._hosts and len(self._hosts) >= ROWS_MAX
+        if is_full or len(name) > NAME_LENGTH_MAX:
             self.omitted += 1
             return
         self._hosts[key] = host

@@ -49,7 +49,7 @@ def smallest_acls(needs: Iterable[Need], *, merge_prefixes: bool = False) -> lis
         for operation, is_denied in operations.items()
     ]
     if merge_prefixes:
-        suggestions = _merged(suggestions)
+        suggestions = _without_covered(_merged(suggestions))
     return sorted(suggestions, key=lambda each: (each[0], each[1], each[3], each[2], each[4]))
 
 
@@ -68,7 +68,8 @@ def _without_implied(
         for implied, implying in IMPLIED_BY.items():
             strongest = next((each for each in operations if each in implying), None)
             if strongest is not None and implied in operations:
-                operations[strongest] = operations[strongest] or operations.pop(implied)
+                is_denied = operations.pop(implied)
+                operations[strongest] = operations[strongest] or is_denied
         if principal in writers:
             operations.pop(Operation.IDEMPOTENT_WRITE, None)
     return found
@@ -97,6 +98,35 @@ def _merged(suggestions: list[Suggestion]) -> list[Suggestion]:
             )
         )
     return merged
+
+
+def _without_covered(suggestions: list[Suggestion]) -> list[Suggestion]:
+    """Leave out suggestions whose operations another one, with a prefixed pattern, allows too."""
+    kept: list[Suggestion] = []
+    # Shorter patterns first: they cover the longer ones.
+    for each in sorted(suggestions, key=lambda each: (-each.pattern_type, len(each.name))):
+        covering = next((other for other in kept if _covers(other, each)), None)
+        if covering is None:
+            # An earlier prefix of the same length may need only an operation that this one implies.
+            covered = [other for other in kept if _covers(each, other)]
+            kept = [other for other in kept if other not in covered]
+            is_missing = each.is_missing or any(other.is_missing for other in covered)
+            kept.append(each._replace(is_missing=is_missing))
+        elif each.is_missing:
+            kept[kept.index(covering)] = covering._replace(is_missing=True)
+    return kept
+
+
+def _covers(wide: Suggestion, narrow: Suggestion) -> bool:
+    return (
+        wide.pattern_type is PatternType.PREFIXED
+        and wide[:2] == narrow[:2]
+        and narrow.name.startswith(wide.name)
+        and (
+            wide.operation == narrow.operation
+            or wide.operation in IMPLIED_BY.get(narrow.operation, ())
+        )
+    )
 
 
 def _common_prefix(names: list[str]) -> str:

@@ -115,8 +115,8 @@ class SaslSection:
         " unknown keys.",
         minimum=1,
     )
-    sasl_oauthbearer_expected_audience: tuple[str, ...] | None = setting(
-        _LIST, None, "Audiences of which an OAuth token must have one. Required for OAUTHBEARER."
+    sasl_oauthbearer_expected_audience: tuple[str, ...] = setting(
+        _LIST, (), "Audiences of which an OAuth token must have one. Required for OAUTHBEARER."
     )
     sasl_oauthbearer_expected_issuer: str | None = setting(
         _STRING, None, "Issuer that an OAuth token must have. Required for OAUTHBEARER."
