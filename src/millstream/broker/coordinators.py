@@ -7,6 +7,7 @@ each other. Of the rest of the broker they need only its partitions and the meta
 from __future__ import annotations
 
 from millstream.broker import feature
+from millstream.broker.audit.audited import BROKER_CLIENT_ID
 from millstream.broker.config import group_override
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
@@ -137,7 +138,7 @@ def peer_connector(runtime: Runtime, config: BrokerConfig) -> PeerConnector:
     return PeerConnector(
         runtime.peer_network,
         config.network.inter_broker_listener,
-        f"broker-{config.node_id}",
+        f"{BROKER_CLIENT_ID}{config.node_id}",
         runtime.supervisor,
         runtime.failures,
     )

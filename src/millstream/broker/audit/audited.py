@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.broker.context import Context
 from millstream.model.error import ErrorCode
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-OK = "ok"
+OK: Final = "ok"
+#: How the client ids of brokers begin.
+BROKER_CLIENT_ID: Final = "broker-"
+#: An API that operators use to abort a transaction, and brokers for every transaction. Requests of
+#: brokers are not recorded. Whoever has the right to send it could claim to be a broker.
+_BROKERS_SEND: Final = "WriteTxnMarkers"
 
 
 class Change(NamedTuple):
@@ -42,6 +47,8 @@ def audited(name: str, handle: DispatchedHandler, find: FindChanges) -> Dispatch
     """Return a handler that records the changes of each request once its response is ready."""
 
     def audited_handle(request: Message | None, context: Context) -> Outcome[Message]:
+        if name == _BROKERS_SEND and (context.client_id or "").startswith(BROKER_CLIENT_ID):
+            return handle(request, context)
         recorder = _Recorder(name, find, request, context)
         context.receiver = recorder
         try:

@@ -144,6 +144,20 @@ def producer_fenced(request: Any, response: Any) -> Iterable[Change]:
         yield Change(f"transactional-id:{request.transactional_id}", response.error_code)
 
 
+def transactions_ended(request: Any, response: Any) -> Iterable[Change]:
+    """Find markers: an operator ends a hanging transaction in some partitions."""
+    results = {marker.producer_id: marker.transaction_result for marker in request.markers}
+    for marker in response.markers:
+        what = "commit" if results.get(marker.producer_id) else "abort"
+        for topic in marker.topics:
+            for row in topic.partitions:
+                yield Change(
+                    f"producer-id:{marker.producer_id}",
+                    row.error_code,
+                    f"{what} in {topic.name}-{row.partition_index}",
+                )
+
+
 def features_updated(request: Any, response: Any) -> Iterable[Change]:
     if request.validate_only:
         return

@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
@@ -91,6 +92,7 @@ API: Final = ApiEntry(
     WriteTxnMarkersResponse,
     versions=(1, 2),
     handle=handle,
+    audit=change.transactions_ended,
     error_response=_error_response,
     access=(
         Right(Operation.ALTER, ResourceType.CLUSTER, "by operators"),

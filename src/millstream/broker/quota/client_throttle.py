@@ -4,6 +4,9 @@ The response to a request above a quota is sent at once, with the time to wait i
 `throttle_time_ms`. The session then reads nothing from the connection for that time. A Fetch
 response of a throttled client is empty: the client fetches the same records later.
 
+The time of a request is the time of its handler. A handler that runs as a task (the requests of
+admin clients) counts only until it returns its coroutine. Callbacks that end a reply do not count.
+
 `Services.quotas` is None while no user and no client id has a quota, so that requests cost one
 check then. Requests between brokers are exempt.
 """
