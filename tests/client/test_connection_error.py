@@ -37,8 +37,8 @@ def test_wrong_credentials_are_a_rejection(text: str) -> None:
     "text",
     [
         (
-            "GroupCoordinator: SASL SCRAM-SHA-512 mechanism handshake failed: Local: Broker transport"
-            " failure: broker's supported mechanisms: (n/a) (after 0ms in state DOWN)"
+            "GroupCoordinator: SASL SCRAM-SHA-512 mechanism handshake failed: Local: Broker"
+            " transport failure: broker's supported mechanisms: (n/a) (after 0ms in state DOWN)"
         ),
         "SASL authentication error: SaslAuthenticateRequest failed: Local: Timed out",
     ],
