@@ -338,10 +338,12 @@ def _check_tls(config: BrokerConfig) -> None:
             continue
         value = partial(config.listener_value, name)
         if value("ssl.keystore.location") is None and value("ssl.keystore.key") is None:
-            raise ConfigError(
-                f"the listener {name} has TLS but no key: set ssl.keystore.location, or"
+            raise _rejected(
+                config,
+                "listeners",
+                f"a key for the TLS listener {name}: set ssl.keystore.location, or"
                 f" {listener_setting(name, 'ssl.keystore.location')}, to a PEM file with the"
-                " private key and the certificate chain. `millstream tls init` makes one"
+                " private key and the certificate chain. `millstream tls init` makes one",
             )
         has_trust = any(map(value, ("ssl.truststore.location", "ssl.truststore.certificates")))
         if value("ssl.client.auth") != ClientAuth.NONE and not has_trust:

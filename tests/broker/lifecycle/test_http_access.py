@@ -1,0 +1,55 @@
+"""The token and the TLS of the HTTP server, from settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+from millstream.broker.lifecycle.http_access import _token_source, http_guard
+from millstream.broker.lifecycle.listener_tls import BrokerTls
+from millstream.env.disk import SystemDisk
+
+
+def config(file: Path | None = None, token: str | None = None) -> BrokerConfig:
+    flags = {} if file is None else {"http.bearer.token.file": str(file)}
+    variables = {} if token is None else {"MILLSTREAM_HTTP_BEARER_TOKEN": token}
+    return BrokerConfig.load(flags=flags, environment=variables)
+
+
+def test_tokens(tmp_path: Path) -> None:
+    assert _token_source(config(), SystemDisk())() is None
+    assert _token_source(config(token="abc"), SystemDisk())() == "abc"
+    file = tmp_path / "token"
+    file.write_text("abc\n")
+    read = _token_source(config(file), SystemDisk())
+    assert read() == "abc"
+    file.write_text("def")
+    assert read() == "def"
+
+
+def test_a_file_that_disappears_admits_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("abc")
+    read = _token_source(config(file), SystemDisk())
+    file.unlink()
+    assert read() == ""
+    assert "http.bearer.token.file cannot be read" in caplog.text
+    file.write_text("abc")
+    assert read() == "abc"
+
+
+def test_problems(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with pytest.raises(ConfigError, match="cannot be read"):
+        http_guard(config(file), BrokerTls(SystemDisk()), SystemDisk())
+    file.write_text(" \n")
+    with pytest.raises(ConfigError, match="is empty"):
+        http_guard(config(file), BrokerTls(SystemDisk()), SystemDisk())
+    with pytest.raises(ConfigError, match="is empty"):
+        http_guard(config(token=""), BrokerTls(SystemDisk()), SystemDisk())
+    with pytest.raises(ConfigError, match="not both"):
+        config(file, "abc")
