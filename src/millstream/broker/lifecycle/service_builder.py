@@ -5,6 +5,8 @@ Owns who is given what. The order of a start as a whole is `server.py`'s.
 
 from __future__ import annotations
 
+import logging
+
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
@@ -29,6 +31,8 @@ from millstream.metadata.catalog import Catalog
 from millstream.metadata.joint_update import JointUpdates
 from millstream.replication.replicator import Replicator
 from millstream.security.acl.authorizer import Authorizer
+
+_logger = logging.getLogger(__name__)
 
 
 class ServiceBuilder:
@@ -121,6 +125,11 @@ class ServiceBuilder:
         section = self._config.authorization
         if not section.has_authorizer:
             return None
+        if not section.super_principals and not self._runtime.is_alone:
+            _logger.warning(
+                "super.users is empty: unless an ACL gives the brokers ClusterAction on the"
+                " cluster, followers cannot fetch"
+            )
         return Authorizer(options.authorizer_options(self._config), self._catalog.image)
 
     def _start_telemetry(self) -> Telemetry | None:
