@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from harness.broker_process import wait_until
 from harness.server_set import ServerSet, _Server
 from millstream.broker.context import Services
 from millstream.broker.session import Session
@@ -80,10 +81,16 @@ class PrincipalServerSet(ServerSet):
         assert row.error_code == 0, row
         self.wait_for_acls()
 
+    def enforce(self) -> None:
+        """Restart the brokers, one by one, with an authorizer that denies."""
+        self._settings["authorizer.mode"] = "enforce"
+        for node_id in list(self.servers):
+            self.stop(node_id)
+            self.start(node_id)
+        wait_until(lambda: self.ask(self._all_know_each_other), "all brokers to be back")
+
     def wait_for_acls(self) -> None:
         """Return when all brokers have the same ACLs."""
-        from harness.broker_process import wait_until
-
         wait_until(lambda: self.ask(self._have_same_acls), "all brokers to have the same ACLs")
 
     def _have_same_acls(self) -> bool:

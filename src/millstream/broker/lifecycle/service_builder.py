@@ -5,6 +5,7 @@ Owns who is given what. The order of a start as a whole is `server.py`'s.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 from millstream.broker.audit.audit_file import AuditFile
@@ -50,6 +51,8 @@ from millstream.replication.replicator import Replicator
 from millstream.security.acl.authorizer import Authorizer
 from millstream.security.credential_store import CredentialStore
 from millstream.security.quota.limiter import Limiter
+
+_logger = logging.getLogger(__name__)
 
 
 class ServiceBuilder:
@@ -224,6 +227,11 @@ class ServiceBuilder:
         section = self._config.authorization
         if not section.has_authorizer:
             return None
+        if not section.super_principals and not self._runtime.is_alone:
+            _logger.warning(
+                "super.users is empty: unless an ACL gives the brokers ClusterAction on the"
+                " cluster, followers cannot fetch"
+            )
         return Authorizer(options.authorizer_options(self._config), self._catalog.image)
 
     def _start_telemetry(self) -> Telemetry | None:
