@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from millstream.env.clock import Clock
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.principal import ANONYMOUS
 from millstream.model.sentinel import INT32_MAX
 from millstream.security.quota.limiter import ClientQuotas, LimitedMeter, Limiter
 from millstream.wire.api import PRIVATE_FROM, ApiKey
@@ -43,6 +44,11 @@ class ClientThrottle:
         """Charge a request that was handled: its bytes if it is a Produce request, and the time of
         its handler. Return the milliseconds for which to throttle the client."""
         if request is None or _is_exempt(request, context.version):
+            return 0
+        client = context.client
+        if client.login is not None and client.principal is ANONYMOUS:
+            # The client logs in. All such clients have one name: a flood of logins by one of them
+            # would throttle the logins of all others. Other limits apply to logins.
             return 0
         quotas = self._quotas(context)
         now = self._clock.monotonic()
