@@ -28,8 +28,8 @@ class DescribeDelegationTokenResponse(Message):
 
         principal_type: str = string()
         principal_name: str = string()
-        token_requester_principal_type: str = string(since=3)
-        token_requester_principal_name: str = string(since=3)
+        token_requester_principal_type: str = string(since=3, ignorable=True)
+        token_requester_principal_name: str = string(since=3, ignorable=True)
         issue_timestamp: int = int64()
         expiry_timestamp: int = int64()
         max_timestamp: int = int64()
