@@ -1,0 +1,93 @@
+"""The source and the sink on a broker with TLS, users and ACLs, and what Spark shows of secrets.
+
+`test_kafka_security.py` does the same on Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from millstream import Acl, Admin, Producer
+from millstream.spark.sink.sink_options import COMMIT_TOPIC_DEFAULT
+from millstream.testing.secure_broker import SecureBroker
+
+INPUT, OUTPUT = "secure-input", "secure-output"
+COUNT = 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """Return a broker where alice may read the input and write the output, and nothing else."""
+    with SecureBroker(tmp_path_factory.mktemp("secure")) as secure:
+        servers = secure.bootstrap_servers
+        with Admin(servers, **secure.options()) as admin:
+            for topic in (INPUT, OUTPUT):
+                admin.create_topic(topic)
+            rights = [
+                ("read", "topic", INPUT, "literal"),
+                ("write", "topic", OUTPUT, "literal"),
+                # The sink writes in transactions, and decides about them in a topic of its own.
+                ("all", "transactional_id", "spark-", "prefixed"),
+                ("read", "group", "spark-commit-", "prefixed"),
+                ("all", "topic", COMMIT_TOPIC_DEFAULT, "literal"),
+            ]
+            acls = [
+                Acl(
+                    principal="User:alice",
+                    operation=operation,
+                    resource_type=kind,
+                    resource_name=name,
+                    pattern_type=pattern,
+                )
+                for operation, kind, name, pattern in rights
+            ]
+            assert not any(admin.create_acls(acls).values())
+        with Producer(servers, **secure.options()) as producer:
+            for number in range(COUNT):
+                producer.send(INPUT, f"value-{number}")
+        yield secure
+
+
+def _options(broker: SecureBroker, user: str) -> dict[str, str]:
+    found = {f"kafka.{name}": text for name, text in broker.properties(user).items()}
+    return {**found, "kafka.default.api.timeout.ms": "60000"}
+
+
+def _shown(spark: SparkSession) -> str:
+    """Return all that Spark's page about queries shows, and the session's settings."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    texts = [
+        str(executions.apply(number).physicalPlanDescription())
+        + str(executions.apply(number).details())
+        for number in range(executions.size())
+    ]
+    return "\n".join([*texts, str(spark.sparkContext.getConf().getAll())])
+
+
+def test_rights_are_enough_and_secrets_are_not_shown(
+    spark: SparkSession, broker: SecureBroker
+) -> None:
+    options = _options(broker, "alice")
+    frame = spark.read.format("millstream").options(**options, subscribe=INPUT).load()
+    plan = frame._jdf.queryExecution().toString()
+    assert frame.count() == COUNT
+    target = frame.selectExpr("value", f"'{OUTPUT}' as topic").write.format("millstream")
+    target.options(**options).mode("append").save()
+    admin = _options(broker, "admin")
+    copy = spark.read.format("millstream").options(**admin, subscribe=OUTPUT).load()
+    assert copy.count() == COUNT
+    shown = plan + _shown(spark)
+    for password in broker.passwords.values():
+        assert password not in shown
+
+
+def test_a_query_without_rights_says_so(spark: SparkSession, broker: SecureBroker) -> None:
+    options = _options(broker, "alice")
+    frame = spark.read.format("millstream").options(**options, subscribe=OUTPUT).load()
+    with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        frame.count()
+    assert broker.passwords["alice"] not in str(caught.value)
