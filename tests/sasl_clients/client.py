@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import time
@@ -117,12 +118,19 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
         options["sasl_oauth_token_provider"] = Provider()
     else:
         options |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    failure = ""
     try:
         producer = kafka.KafkaProducer(**options, max_block_ms=int(LOGIN_SECONDS_MAX * 1000))
         with closing(producer):
             producer.send(topic, b"v").get(SECONDS_MAX)
     except kafka.errors.KafkaError as error:
-        raise LoginError(str(error)) from error
+        failure = str(error)
+    if failure:
+        # A producer that cannot log in leaves its sockets open.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            gc.collect()
+        raise LoginError(failure)
     consumer = kafka.KafkaConsumer(
         topic,
         group_id=f"g-{topic}",
