@@ -18,14 +18,18 @@ from millstream.wire.api import ApiKey
 from millstream.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 from millstream.wire.messages.add_partitions_after_end import AddPartitionsAfterEndRequest
 from millstream.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, TxnTopic
+from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from millstream.wire.messages.alter_configs import AlterConfigsRequest
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from millstream.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from millstream.wire.messages.api_versions import ApiVersionsRequest
+from millstream.wire.messages.append_audit import AppendAuditRequest
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.create_acls import CreateAclsRequest
+from millstream.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.delete_acls import DeleteAclsRequest
@@ -34,8 +38,10 @@ from millstream.wire.messages.delete_records import DeleteRecordsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.describe_acls import DescribeAclsRequest
 from millstream.wire.messages.describe_backlog import DescribeBacklogRequest
+from millstream.wire.messages.describe_client_quotas import DescribeClientQuotasRequest
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
+from millstream.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
 from millstream.wire.messages.describe_groups import DescribeGroupsRequest
 from millstream.wire.messages.describe_log_dirs import DescribeLogDirsRequest
 from millstream.wire.messages.describe_needed_access import DescribeNeededAccessRequest
@@ -43,8 +49,12 @@ from millstream.wire.messages.describe_producers import DescribeProducersRequest
 from millstream.wire.messages.describe_quorum import METADATA_TOPIC, DescribeQuorumRequest
 from millstream.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from millstream.wire.messages.describe_transactions import DescribeTransactionsRequest
+from millstream.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+)
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest
 from millstream.wire.messages.end_txn import EndTxnRequest
+from millstream.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 from millstream.wire.messages.heartbeat import HeartbeatRequest
@@ -65,6 +75,9 @@ from millstream.wire.messages.offset_delete import OffsetDeleteRequest
 from millstream.wire.messages.offset_fetch import OffsetFetchRequest
 from millstream.wire.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
+from millstream.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
+from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest
+from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest
 from millstream.wire.messages.sync_group import SyncGroupRequest
 from millstream.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from millstream.wire.messages.unregister_broker import UnregisterBrokerRequest
@@ -74,6 +87,7 @@ from millstream.wire.messages.write_txn_markers import WriteTxnMarkersRequest
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+TOKEN_DENIED = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 TXN_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
@@ -92,6 +106,8 @@ class Names(NamedTuple):
             ResourceType.GROUP: self.group,
             ResourceType.TRANSACTIONAL_ID: self.transactional_id,
             ResourceType.CLUSTER: CLUSTER_NAME,
+            ResourceType.USER: f"User:{self.topic}",
+            ResourceType.DELEGATION_TOKEN: self.topic,
         }[resource_type]
 
 
@@ -306,6 +322,33 @@ def _offset_delete(version: int, names: Names) -> Any:
     return OffsetDeleteRequest(group_id=names.group, topics=[topic])
 
 
+def _create_token(version: int, names: Names) -> Any:
+    # The owner is in the request from version 3 on. Before, everybody creates their own tokens.
+    # This request is not valid, so that it creates none.
+    if version < 3:
+        renewer = CreateDelegationTokenRequest.Renewer(principal_type="Group", principal_name="g")
+        return CreateDelegationTokenRequest(renewers=[renewer])
+    return CreateDelegationTokenRequest(
+        owner_principal_type="User", owner_principal_name=names.topic
+    )
+
+
+def _alter_quotas(version: int, names: Names) -> Any:
+    kind = AlterClientQuotasRequest.Entry
+    entry = kind(
+        entity=[kind.Entity(entity_type="user", entity_name=names.topic)],
+        ops=[kind.Op(key="producer_byte_rate", value=1024.0)],
+    )
+    return AlterClientQuotasRequest(entries=[entry])
+
+
+def _alter_user(version: int, names: Names) -> Any:
+    upsertion = AlterUserScramCredentialsRequest.Upsertion(
+        name=names.topic, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+    )
+    return AlterUserScramCredentialsRequest(upsertions=[upsertion])
+
+
 def _describe_quorum(version: int, names: Names) -> Any:
     kind = DescribeQuorumRequest.Topic
     return DescribeQuorumRequest(
@@ -413,6 +456,26 @@ CASES: Final[Mapping[ApiKey, Case]] = {
         lambda _, names: DeleteGroupsRequest(groups_names=[names.group]), GROUP_DENIED
     ),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Case(_incremental_alter_configs, TOPIC_DENIED),
+    ApiKey.SASL_HANDSHAKE: Case(lambda *_: SaslHandshakeRequest(mechanism="PLAIN"), None),
+    ApiKey.SASL_AUTHENTICATE: Case(lambda *_: SaslAuthenticateRequest(auth_bytes=b"x"), None),
+    ApiKey.CREATE_DELEGATION_TOKEN: Case(_create_token, TOKEN_DENIED),
+    ApiKey.RENEW_DELEGATION_TOKEN: Case(lambda *_: RenewDelegationTokenRequest(hmac=b"x"), None),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: Case(lambda *_: ExpireDelegationTokenRequest(hmac=b"x"), None),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: Case(
+        lambda *_: DescribeDelegationTokenRequest(owners=None),
+        None,
+        lambda response: response.tokens,
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Case(lambda *_: DescribeClientQuotasRequest(), CLUSTER_DENIED),
+    ApiKey.ALTER_CLIENT_QUOTAS: Case(_alter_quotas, CLUSTER_DENIED),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Case(
+        lambda *_: DescribeUserScramCredentialsRequest(users=None), CLUSTER_DENIED
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Case(_alter_user, CLUSTER_DENIED),
+    ApiKey.APPEND_AUDIT: Case(
+        lambda *_: AppendAuditRequest(events=[AppendAuditRequest.Event(key="k", value=b"{}")]),
+        CLUSTER_DENIED,
+    ),
     ApiKey.ELECT_LEADERS: Case(_elect_leaders, CLUSTER_DENIED),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Case(_reassign, CLUSTER_DENIED),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Case(
@@ -461,6 +524,8 @@ def expected_code(key: ApiKey, version: int) -> ErrorCode | None:
     if key == ApiKey.ADD_PARTITIONS_TO_TXN and version >= 4:
         return CLUSTER_DENIED
     if key == ApiKey.DESCRIBE_LOG_DIRS and version < 3:
+        return None
+    if key == ApiKey.CREATE_DELEGATION_TOKEN and version < 3:
         return None
     return CASES[key].code
 

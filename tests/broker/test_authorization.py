@@ -64,7 +64,9 @@ def prepare(client: RawClient, name: str) -> Names:
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrincipalServerSet]:
-    with PrincipalServerSet(tmp_path_factory.mktemp("acl"), count=1) as found:
+    with PrincipalServerSet(
+        tmp_path_factory.mktemp("acl"), count=1, delegation_token_secret_key="key"
+    ) as found:
         for kind, resources in (
             (TOPIC, ("orders2", "Orders", "order")),
             (GROUP, ("orders-group2", "Orders-group")),

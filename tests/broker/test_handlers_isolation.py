@@ -54,6 +54,8 @@ class Broker:
         self.partition.apply_state(ALONE, 0)
         services: Any = SimpleNamespace(
             authorizer=None,
+            authentication=None,
+            quotas=None,
             config=BrokerConfig(),
             metrics=Metrics(),
             replicas=self,

@@ -70,8 +70,8 @@ def counts(brokers: ServerSet) -> dict[str, float]:
 
 
 def test_every_kind_of_rejection_has_a_request() -> None:
-    # `tests/net/test_connection.py` tests rejected connections, `tests/broker/login/` logins.
-    others = {Rejection.CONNECTIONS, Rejection.AUTHENTICATION}
+    # `tests/net/` tests rejected connections and handshakes, `tests/broker/login/` logins.
+    others = {Rejection.CONNECTIONS, Rejection.HANDSHAKE, Rejection.AUTHENTICATION}
     assert REQUESTS.keys() | others == set(Rejection)
 
 

@@ -32,7 +32,7 @@ ACLS = "millstream acl"
 #: The client of a page is anonymous.
 AUTHORIZER = {"authorizer.class.name": "millstream", "super.users": "User:ANONYMOUS"}
 #: Blocks that are not run, at most.
-SKIPPED_MAX = 36
+SKIPPED_MAX = 40
 REASON_MIN = 10
 
 

@@ -149,6 +149,8 @@ class Node:
     async def _listen(self, clock: SystemClock) -> None:
         services = SimpleNamespace(
             authorizer=None,
+            authentication=None,
+            quotas=None,
             config=self.config,
             clock=clock,
             metrics=self._metrics,

@@ -17,7 +17,7 @@ from millstream.protocol.broker_connection import BrokerConnection, tls_context
 from millstream.protocol.connection_setting import Address, ConnectionSettings, Login, Tls
 from millstream.protocol.error import ConnectionLost, SettingError
 from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
-from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest
+from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 SETTINGS = ConnectionSettings((), request_timeout_ms=30_000)
 
@@ -65,16 +65,16 @@ def test_the_highest_version_of_both_sides_is_used(address: Address) -> None:
     assert newest == MetadataRequest.versions[1]
     assert connection.version(MetadataRequest, newest - 1) == newest - 1
     with pytest.raises(BrokerError) as caught:
-        connection.version(SaslHandshakeRequest)
+        connection.version(PushTelemetryRequest)
     assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
     connection.close()
 
 
 def test_a_login_at_a_broker_without_sasl_is_rejected(address: Address) -> None:
     login = Login("PLAIN", "user", "password")
-    with pytest.raises(BrokerError, match="SASL_HANDSHAKE") as caught:
+    with pytest.raises(BrokerError, match=r"has no SASL: set security\.protocol") as caught:
         BrokerConnection(address, dataclasses.replace(SETTINGS, login=login))
-    assert caught.value.code is ErrorCode.UNSUPPORTED_VERSION
+    assert caught.value.code is ErrorCode.ILLEGAL_SASL_STATE
 
 
 @pytest.mark.parametrize(

@@ -87,8 +87,13 @@ def test_clients_see_their_own_tokens() -> None:
     of_alice = token()
     of_eve = msgspec.structs.replace(of_alice, token_id="e", owner="User:eve", renewers=())
     both = [of_alice, of_eve]
-    assert list(visible_tokens(both, ALICE, None, 5001)) == [of_alice]
-    assert list(visible_tokens(both, BOB, None, 5001)) == [of_alice]
-    assert list(visible_tokens(both, ALICE, [EVE], 5001)) == []
-    assert list(visible_tokens(both, EVE, [EVE], 5001)) == [of_eve]
-    assert list(visible_tokens(both, ALICE, None, 5100)) == []
+
+    def hidden(_: TokenRecord) -> bool:
+        return False
+
+    assert list(visible_tokens(both, ALICE, None, 5001, hidden)) == [of_alice]
+    assert list(visible_tokens(both, BOB, None, 5001, hidden)) == [of_alice]
+    assert list(visible_tokens(both, ALICE, [EVE], 5001, hidden)) == []
+    assert list(visible_tokens(both, EVE, [EVE], 5001, hidden)) == [of_eve]
+    assert list(visible_tokens(both, ALICE, None, 5100, hidden)) == []
+    assert list(visible_tokens(both, ALICE, None, 5001, lambda _: True)) == both

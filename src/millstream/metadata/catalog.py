@@ -222,6 +222,7 @@ class Catalog(ImageUpdater):
         """Replace the value of a key with what `edit` makes of it; None is an absent key.
 
         `edit` is called again if another change came first. What it raises changes nothing."""
+        self.check_following()
         for _ in range(_ATTEMPTS_MAX):
             found = await self.store.get(key)
             value = edit(None if found is None else found.value)
