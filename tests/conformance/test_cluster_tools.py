@@ -159,8 +159,7 @@ def test_acls(tool: Tool) -> None:
         assert "SecurityDisabledException: No Authorizer is configured." in text
 
 
-def test_apis_that_do_not_exist_yet(tool: Tool) -> None:
-    """Clients learn that from ApiVersions."""
+def test_delegation_tokens_need_authentication(tool: Tool) -> None:
     tokens = ("--describe", "--command-config", "/dev/null")
     code, text = tool("DelegationTokenCommand", *SERVER, *tokens)
-    assert (code, "UnsupportedVersionException" in text) == (1, True), text
+    assert (code, "UnsupportedByAuthenticationException" in text) == (1, True), text

@@ -10,6 +10,7 @@ The ports stay the same, so clients find a restarted broker again. The broker's 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 import urllib.request
@@ -19,6 +20,7 @@ from types import TracebackType
 
 import psutil
 
+from millstream.broker.config.broker_config import definition_of
 from millstream.process.broker_server import BrokerEndpoints, BrokerServer
 from millstream.process.port import HOST, free_port
 from millstream.process.server_process import START_SECONDS_MAX, STOP_SECONDS_MAX, ServerFailed
@@ -51,6 +53,11 @@ def _is_measured() -> bool:
     return "COVERAGE_PROCESS_CONFIG" in os.environ
 
 
+def _is_secret(name: str) -> bool:
+    definition = definition_of(name)
+    return definition is not None and definition.is_sensitive
+
+
 class BrokerProcess(BrokerServer):
     """A broker with `settings` by their Kafka names.
 
@@ -71,6 +78,18 @@ class BrokerProcess(BrokerServer):
         )
         self.data = data or folder / "data"
         self.prefix = list(prefix)
+        self._move_secrets(folder / "secrets.toml")
+
+    def _move_secrets(self, file: Path) -> None:
+        """Give secret settings to the broker by a file: its command line takes none."""
+        secrets = {name: self.settings[name] for name in self.settings if _is_secret(name)}
+        if secrets:
+            lines = [f"{json.dumps(name)} = {json.dumps(str(secrets[name]))}" for name in secrets]
+            file.write_text("\n".join(lines))
+            self.config_file = file
+            self.settings = {
+                name: text for name, text in self.settings.items() if name not in secrets
+            }
 
     def command(self) -> Sequence[str]:
         return [*self.prefix, *super().command()]

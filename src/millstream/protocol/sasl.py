@@ -35,8 +35,8 @@ def log_in(connection: BrokerConnection, login: Login | OAuthLogin) -> int:
     if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         raise BrokerError(
             ErrorCode.ILLEGAL_SASL_STATE,
-            f"the listener at {connection.address} has no SASL: set security.protocol to PLAINTEXT or"
-            " SSL, or connect to another port",
+            f"the listener at {connection.address} has no SASL: set security.protocol to PLAINTEXT"
+            " or SSL, or connect to another port",
         )
     if response.error_code != ErrorCode.NONE:
         raise BrokerError(
