@@ -73,6 +73,19 @@ def test_addresses(run: Run) -> None:
     assert several["listener.security.protocol.map"] == "INSIDE:PLAINTEXT,PLAINTEXT:PLAINTEXT"
 
 
+def test_a_listener_keeps_the_protocol_of_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocols = "OUTSIDE:SASL_PLAINTEXT,PLAINTEXT:PLAINTEXT"
+    file = tmp_path / "broker.toml"
+    file.write_text(f'listener.security.protocol.map = "{protocols}"')
+    listen = ("-l", "OUTSIDE://127.0.0.1:9093", "-l", "PLAINTEXT://127.0.0.1:9092")
+    found = settings_of(run, *listen, "--config", str(file))
+    assert found["listener.security.protocol.map"] == protocols
+    monkeypatch.setenv("MILLSTREAM_LISTENER_SECURITY_PROTOCOL_MAP", protocols)
+    assert settings_of(run, *listen)["listener.security.protocol.map"] == protocols
+
+
 def test_the_metadata_store(run: Run) -> None:
     assert settings_of(run)["metadata.store"] == "sqlite"
     address = "etcd://a:1,b:2/prefix"
@@ -83,10 +96,10 @@ def test_the_metadata_store(run: Run) -> None:
 
 
 def test_unnamed_addresses_are_named_by_position() -> None:
-    flags = _address_flags(["a:1", "b:2"], ["c:3", "d:4"], {})
+    flags = _address_flags(["a:1", "b:2"], ["c:3", "d:4"])
     assert flags["listeners"] == "PLAINTEXT://a:1,PLAINTEXT_2://b:2"
     assert flags["advertised.listeners"] == "PLAINTEXT://c:3,PLAINTEXT_2://d:4"
-    assert "listener.security.protocol.map" not in _address_flags(["a:1"], [], {})
+    assert "listener.security.protocol.map" not in _address_flags(["a:1"], [])
 
 
 @pytest.mark.parametrize(

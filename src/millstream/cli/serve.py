@@ -42,6 +42,7 @@ _OWN_VARIABLES: Final = frozenset(
 )
 _NAMED: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*://")
 _LISTENER_NAME: Final = "PLAINTEXT"
+_PROTOCOLS: Final = "listener.security.protocol.map"
 #: Printed instead of a secret.
 _HIDDEN: Final = "(hidden)"
 #: The source of default replication factors.
@@ -123,7 +124,9 @@ def serve(
     them clean.
     """
     flags = parse_pairs(settings or (), "--set")
-    flags |= _address_flags(listen or [], advertise or [], flags)
+    flags |= _address_flags(
+        listen or [], advertise or [], has_protocols=_has_protocols(config_file, flags)
+    )
     if data is not None:
         flags["log.dir"] = str(data)
     if http is not None:
@@ -159,8 +162,25 @@ def _run(config: BrokerConfig) -> None:
         raise typer.Exit(code)
 
 
+def _has_protocols(file: Path | None, flags: Mapping[str, str]) -> bool:
+    """Return whether a flag, the environment or the file says which protocols the listeners have.
+
+    A listener whose protocol is SSL there must not become one without TLS."""
+    from millstream.broker.config.broker_config import ConfigError, definitions
+    from millstream.broker.config.config_source import from_file, variable_of
+    from millstream.env.disk import SystemDisk
+
+    if _PROTOCOLS in flags or variable_of(_PROTOCOLS) in os.environ:
+        return True
+    try:
+        return file is not None and _PROTOCOLS in from_file(file, SystemDisk(), definitions)
+    except ConfigError:
+        # `_load` reports it.
+        return False
+
+
 def _address_flags(
-    listen: Sequence[str], advertise: Sequence[str], given: Mapping[str, str]
+    listen: Sequence[str], advertise: Sequence[str], *, has_protocols: bool = False
 ) -> dict[str, str]:
     """Return the settings for --listen and --advertise.
 
@@ -172,9 +192,9 @@ def _address_flags(
         listeners = _named(listen)
         flags["listeners"] = ",".join(listeners)
         names = {address.partition("://")[0].upper() for address in listeners}
-        if names != {_LISTENER_NAME} and "listener.security.protocol.map" not in given:
+        if names != {_LISTENER_NAME} and not has_protocols:
             protocols = sorted(f"{name}:{_protocol(name)}" for name in names)
-            flags["listener.security.protocol.map"] = ",".join(protocols)
+            flags[_PROTOCOLS] = ",".join(protocols)
     if advertise:
         flags["advertised.listeners"] = ",".join(_named(advertise))
     return flags
