@@ -8,7 +8,7 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -23,7 +23,8 @@ AUDIENCE = "kafka"
 class TokenIssuer:
     """Signs tokens with an RSA key. `rotate` replaces the key."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
         self._number = 0
         self.rotate()
 
@@ -38,7 +39,7 @@ class TokenIssuer:
 
     def claims(self, subject: str = "alice", **changes: Any) -> dict[str, Any]:
         """Return valid claims with changes; None removes a claim."""
-        now = int(time.time())
+        now = int(self._clock())
         found = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 300}
         return {name: value for name, value in (found | changes).items() if value is not None}
 

@@ -14,8 +14,9 @@ from millstream.security.oauth.key_source import KeySource, KeyTimes
 from millstream.security.oauth.token_validator import TokenRules, TokenValidator
 from millstream.security.sasl.exchange import AuthenticationError
 
-ISSUER_OF_TESTS = TokenIssuer()
 NOW = time.time()
+#: The issuer and the validators have one clock, which stands still.
+ISSUER_OF_TESTS = TokenIssuer(lambda: NOW)
 
 
 def validator(**changes: Any) -> TokenValidator:
