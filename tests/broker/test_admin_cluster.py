@@ -99,6 +99,14 @@ def test_a_level_counts_on_every_broker(cluster: ProcessCluster) -> None:
     finalize(2, 1, through=3)
 
 
+def test_clients_send_requests_for_the_controller_to_the_broker_they_reach(
+    cluster: ProcessCluster,
+) -> None:
+    """A client whose metadata named a dead controller would wait for it until a timeout."""
+    for node_id in ALL:
+        assert call(cluster[node_id], MetadataRequest(topics=[])).controller_id == node_id
+
+
 def test_brokers_observe_the_controller(cluster: ProcessCluster) -> None:
     for broker in cluster:
         _, controller = members(broker)

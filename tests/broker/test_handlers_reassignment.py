@@ -8,13 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from harness.broker_process import wait_until
 from harness.raw_client import values_batch
 from harness.server_set import ServerSet
+from millstream.broker.handlers.elect_leaders import elect_uncleanly
+from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.topic_change import NewTopic
-from millstream.model.error import ErrorCode
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
@@ -152,3 +155,16 @@ def test_log_directories_have_the_size_of_each_log(brokers: ServerSet) -> None:
     everything = sizes(None)
     assert everything["u", 0] == len(batch)
     assert ("t", 0) in everything
+
+
+def test_a_dead_leader_does_not_count_as_one(brokers: ServerSet) -> None:
+    """An unclean election is requested before the controller has removed the dead leader."""
+    image = brokers.services(NODE).catalog.image
+    dead = PartitionRecord(replicas=(9, OTHER), leader=9, leader_epoch=3, isr=(9,))
+    after = elect_uncleanly(dead, image, 1)
+    assert after is not None
+    assert (after.leader, after.leader_epoch, after.isr) == (OTHER, 4, (OTHER,))
+    with pytest.raises(BrokerError) as caught:
+        elect_uncleanly(msgspec.structs.replace(dead, replicas=(9,)), image, 1)
+    assert caught.value.code == ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert elect_uncleanly(msgspec.structs.replace(dead, leader=OTHER), image, 1) is None

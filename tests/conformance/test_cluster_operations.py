@@ -24,6 +24,7 @@ from harness.raw_client import RawClient
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
+from millstream.wire.messages.describe_cluster import DescribeClusterRequest
 from millstream.wire.messages.metadata import MetadataRequest
 
 pytestmark = pytest.mark.xdist_group("cluster-operations")
@@ -120,11 +121,15 @@ def reorder(cluster: ProcessCluster, topic: str, replicas: list[int]) -> None:
     assert [row.error_code for row in response.responses[0].partitions] == [0]
 
 
-def metadata_of(cluster: ProcessCluster) -> Any:
-    """Return the metadata of a topic from a running broker."""
+def call(cluster: ProcessCluster, request: Any) -> Any:
+    """Send a request to a running broker."""
     broker = next(each for each in cluster if each.is_alive())
     with RawClient(broker.host, broker.port) as client:
-        return client.call(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+        return client.call(request)
+
+
+def metadata_of(cluster: ProcessCluster) -> Any:
+    return call(cluster, MetadataRequest(topics=None, allow_auto_topic_creation=False))
 
 
 def partitions_of(cluster: ProcessCluster, topic: str) -> list[Any]:
@@ -177,7 +182,7 @@ def is_whole(cluster: ProcessCluster) -> bool:
 
 
 def controller_of(cluster: ProcessCluster) -> int:
-    return int(metadata_of(cluster).controller_id)
+    return int(call(cluster, DescribeClusterRequest()).controller_id)
 
 
 def test_replicas_are_spread_over_racks(admin: Admin, cluster: ProcessCluster) -> None:

@@ -122,8 +122,11 @@ class Cluster:
         return {partition.leader for partition in metadata.topics[topic].partitions.values()} - {-1}
 
     def controller(self) -> int | None:
-        metadata = self._metadata()
-        return metadata.controller_id if metadata is not None else None
+        try:
+            found = self.admin.describe_cluster(request_timeout=5).result()
+        except KafkaException:
+            return None
+        return None if found.controller is None else int(found.controller.id)
 
 
 def is_etcd_leader(member: EtcdNode) -> bool:

@@ -14,21 +14,22 @@ from millstream import Acl, Admin, Producer
 from millstream.spark.sink.sink_options import COMMIT_TOPIC_DEFAULT
 from millstream.testing.secure_broker import SecureBroker
 
-INPUT, OUTPUT = "secure-input", "secure-output"
+INPUT, OUTPUT, SECRET = "secure-input", "secure-output", "secret"
 COUNT = 20
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    """Return a broker where alice may read the input and write the output, and nothing else."""
+    """Return a broker where alice may read INPUT, write OUTPUT and describe SECRET."""
     with SecureBroker(tmp_path_factory.mktemp("secure")) as secure:
         servers = secure.bootstrap_servers
         with Admin(servers, **secure.options()) as admin:
-            for topic in (INPUT, OUTPUT):
+            for topic in (INPUT, OUTPUT, SECRET):
                 admin.create_topic(topic)
             rights = [
                 ("read", "topic", INPUT, "literal"),
                 ("write", "topic", OUTPUT, "literal"),
+                ("describe", "topic", SECRET, "literal"),
                 # The sink writes in transactions, and decides about them in a topic of its own.
                 ("all", "transactional_id", "spark-", "prefixed"),
                 ("read", "group", "spark-commit-", "prefixed"),
@@ -48,6 +49,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
         with Producer(servers, **secure.options()) as producer:
             for number in range(COUNT):
                 producer.send(INPUT, f"value-{number}")
+            producer.send(SECRET, "nobody else reads this")
         yield secure
 
 
@@ -87,7 +89,7 @@ def test_rights_are_enough_and_secrets_are_not_shown(
 
 def test_a_query_without_rights_says_so(spark: SparkSession, broker: SecureBroker) -> None:
     options = _options(broker, "alice")
-    frame = spark.read.format("millstream").options(**options, subscribe=OUTPUT).load()
+    frame = spark.read.format("millstream").options(**options, subscribe=SECRET).load()
     with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as caught:
         frame.count()
     assert broker.passwords["alice"] not in str(caught.value)

@@ -17,17 +17,19 @@ available = PORTS
 _chosen: Final[set[int]] = set()
 
 
-def free_port() -> int:
+def free_port(in_a_row: int = 1) -> int:
     """Return a port that no process listens on, that no outgoing connection can take, and that this
-    process has not chosen before."""
-    candidates = [port for port in available if port not in _chosen]
-    random.SystemRandom().shuffle(candidates)
-    for port in candidates:
-        if _is_free(port):
-            _chosen.add(port)
-            return port
+    process has not chosen before: the first of `in_a_row` such ports."""
+    firsts = list(range(available.start, available.stop - in_a_row + 1))
+    random.SystemRandom().shuffle(firsts)
+    for first in firsts:
+        ports = range(first, first + in_a_row)
+        if _chosen.isdisjoint(ports) and all(map(_is_free, ports)):
+            _chosen.update(ports)
+            return first
     raise OSError(
-        f"no port from {available.start} to {available.stop - 1} is free: stop some servers"
+        f"no {in_a_row} ports in a row from {available.start} to {available.stop - 1} are free: "
+        "stop some servers"
     )
 
 

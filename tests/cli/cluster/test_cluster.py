@@ -25,6 +25,9 @@ from millstream.cli.cluster.cluster_up import _replication_settings, _split
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
 
+#: For clients and for other members.
+_PORTS_OF_ETCD = 2
+
 
 def rows_of(run: Run, *arguments: str) -> list[dict[str, Any]]:
     outcome = run("cluster", *arguments, "--json")
@@ -107,19 +110,12 @@ def test_racks_may_be_separated_by_commas() -> None:
     assert _split(["a,b", " c "]) == ["a", "b", "c"]
 
 
-def _free_ports(count: int) -> int:
-    """Return the first of `count` free ports in a row: brokers have consecutive ports."""
-    while True:
-        first = free_port()
-        if not any(_listens(first + number) for number in range(count)):
-            return first
-
-
 class Up:
     """`millstream cluster up` as a child process."""
 
     def __init__(self, folder: Path, brokers: int) -> None:
-        self.port, self.http_port, self.etcd_port = (_free_ports(brokers) for _ in range(3))
+        self.port, self.http_port = free_port(brokers), free_port(brokers)
+        self.etcd_port = free_port(_PORTS_OF_ETCD)
         self.output = folder / "up.out"
         self.arguments = ["--brokers", str(brokers), "--data", str(folder / "data")]
         self.arguments += ["--port", str(self.port), "--http-port", str(self.http_port)]

@@ -19,6 +19,7 @@ from millstream.broker.error_response import failure_message
 from millstream.controller import election
 from millstream.metadata.catalog import Catalog
 from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.image import ClusterImage
 from millstream.metadata.min_isr import configured_min_isr, effective_min_isr
 from millstream.metadata.partition_change import alter_partition
 from millstream.model.acl import Operation, ResourceType
@@ -103,21 +104,7 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
         image = catalog.image
         if kind is ElectionType.PREFERRED:
             return _preferred(record, election.prefer(record, image.eligible))
-        if record.leader != NO_LEADER:
-            return None
-        after = election.elect(
-            record,
-            image.brokers,
-            unclean=True,
-            leaving=image.leaving,
-            min_isr=_min_isr(topic, record, catalog),
-            directories=image.directories,
-        )
-        if after is None or after.leader == NO_LEADER:
-            raise BrokerError(
-                ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is alive"
-            )
-        return after
+        return elect_uncleanly(record, image, _min_isr(topic, record, catalog))
 
     row = _Row(partition_id=number)
     try:
@@ -126,6 +113,29 @@ async def _elect(topic: str, number: int, kind: ElectionType, context: Context) 
     except BrokerError as error:
         row.error_code, row.error_message = error.code, error.message
     return row
+
+
+def elect_uncleanly(
+    record: PartitionRecord, image: ClusterImage, min_isr: int
+) -> PartitionRecord | None:
+    """Elect a leader that may lack records, or return None if the leader is alive.
+
+    The controller may not have removed a dead leader from the record yet."""
+    if record.leader in image.brokers:
+        return None
+    after = election.elect(
+        record,
+        image.brokers,
+        unclean=True,
+        leaving=image.leaving,
+        min_isr=min_isr,
+        directories=image.directories,
+    )
+    if after is None or after.leader == NO_LEADER:
+        raise BrokerError(
+            ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica of the partition is alive"
+        )
+    return after
 
 
 def _min_isr(topic: str, record: PartitionRecord, catalog: Catalog) -> int:

@@ -182,7 +182,9 @@ def respond(context: Context, topics: list[_Topic]) -> MetadataResponse:
     return MetadataResponse(
         brokers=brokers,
         cluster_id=services.catalog.cluster_id,
-        controller_id=services.controller_id,
+        # Every broker executes requests for the controller, and the client can reach this one. A
+        # client that knows a dead controller may wait for it until its request times out.
+        controller_id=services.config.node_id,
         topics=topics,
     )
 
