@@ -69,9 +69,11 @@ def parse_options() -> argparse.Namespace:
 def chosen_suite(options: argparse.Namespace) -> Suite:
     if options.cluster:
         return cluster_rows.suite()
-    targets = SECURE_BROKERS if options.secure else BROKERS
-    sections = [*rows.sections(), handshake_rows.section()] if options.secure else rows.sections()
-    return Suite(targets, sections, rows.warm_up)
+    if options.secure:
+        # The simulated members of the section about groups cannot log in.
+        sections = [section for section in rows.sections() if section.name != "groups"]
+        return Suite(SECURE_BROKERS, [*sections, handshake_rows.section()], rows.warm_up)
+    return Suite(BROKERS, rows.sections(), rows.warm_up)
 
 
 def chosen_sections(suite: Suite, patterns: list[str]) -> list[Section]:

@@ -8,7 +8,6 @@ and java/. Every run has a time limit.
 from __future__ import annotations
 
 import json
-import random
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ import confluent_kafka
 from confluent_kafka import admin
 
 from bench.brokers import JARS, REPOSITORY, Target
+from bench.load.random_line import random_lines
 
 RUN_SECONDS_MAX = 240.0
 LINES_BYTES = 1 << 19
@@ -92,6 +92,17 @@ def java_properties(broker: Target) -> dict[str, str]:
     return found | given
 
 
+def java_config(broker: Target) -> list[str]:
+    """Return Kafka's option for a file with the client properties. The file lies in the folder of
+    the broker. Kafka's tools reject a property with `=` in its value as an argument."""
+    properties = java_properties(broker)
+    if not properties:
+        return []
+    file = Path(broker.client_properties["ssl.ca.location"]).with_name("client.properties")
+    file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return ["--command-config", str(file)]
+
+
 def create_topic(broker: Target, name: str, partitions: int) -> str:
     client = admin_client(broker)
     deadline = time.monotonic() + 60
@@ -137,12 +148,12 @@ def producer_load(
     broker: Target, topic: str, records: int, size: int, rate: int = -1, **properties: Any
 ) -> list[str]:
     """Return the command that runs Kafka's ProducerPerformance."""
-    given = {"bootstrap.servers": broker.bootstrap, **java_properties(broker), **properties}
+    given = {"bootstrap.servers": broker.bootstrap, **properties}
     settings = [f"{key.replace('_', '.')}={value}" for key, value in given.items()]
     return [
         *(*CLIENT_JVM, "-cp", f"{JARS}/*", "org.apache.kafka.tools.ProducerPerformance"),
         *("--topic", topic, "--num-records", str(records), "--record-size", str(size)),
-        *("--throughput", str(rate), "--command-property", *settings),
+        *("--throughput", str(rate), "--command-property", *settings, *java_config(broker)),
     ]
 
 
@@ -162,12 +173,11 @@ def parse_producer_performance(printed: str) -> tuple[Throughput, dict[str, floa
 
 def consumer_performance(broker: Target, topic: str, records: int) -> Throughput:
     """Run Kafka's ConsumerPerformance, which needs consumer groups. The join is not included."""
-    settings = [f"{key}={value}" for key, value in java_properties(broker).items()]
     printed = java(
         "org.apache.kafka.tools.ConsumerPerformance",
         *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--num-records", str(records)),
         *("--hide-header", "--timeout", "30000"),
-        *(part for text in settings for part in ("--command-property", text)),
+        *java_config(broker),
     )
     fields = [field.strip() for field in printed.strip().splitlines()[-1].split(",")]
     return Throughput(int(fields[4]), float(fields[9]), float(fields[8]))
@@ -227,24 +237,29 @@ def kcat_producer(
     """Run kcat, which sends the lines of a file, and return its duration."""
     with tempfile.NamedTemporaryFile() as lines:
         write_lines(Path(lines.name), records, size)
-        settings = [f"{key}={value}" for key, value in broker.client_properties.items()]
         begin = time.monotonic()
         run(
             [
                 *("kcat", "-P", "-b", broker.bootstrap, "-t", topic, "-z", codec, "-l", lines.name),
                 *("-X", f"acks={acks}", "-X", "queue.buffering.max.messages=500000"),
-                *(part for text in settings for part in ("-X", text)),
             ]
         )
         seconds = time.monotonic() - begin
     return Throughput(records, records / seconds, records * size / seconds / 2**20)
 
 
+def librdkafka_producer(
+    broker: Target, topic: str, records: int, size: int, codec: str
+) -> Throughput:
+    """Run a program of load/ that sends the same records as `kcat_producer`."""
+    load = {"topic": topic, "records": records, "size": size, "codec": codec}
+    return to_throughput(python("write", broker, **load), records)
+
+
 def write_lines(path: Path, records: int, size: int) -> None:
     """Write lines of random letters, as ProducerPerformance sends them, which do not compress."""
-    letters = random.Random(1).choices(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", k=LINES_BYTES)
     count = LINES_BYTES // size
-    some = b"".join(bytes(letters[i * size : (i + 1) * size]) + b"\n" for i in range(count))
+    some = b"".join(line + b"\n" for line in random_lines(count, size))
     with path.open("wb") as file:
         for _ in range(records // count):
             file.write(some)
