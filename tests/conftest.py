@@ -47,7 +47,8 @@ _WORKERS_MAX = 16
 def pytest_configure(config: pytest.Config) -> None:
     worker: dict[str, str] = getattr(config, "workerinput", {})
     number = int(worker.get("workerid", "gw0").removeprefix("gw")) % _WORKERS_MAX
-    port.available = port.PORTS[number::_WORKERS_MAX]
+    size = len(port.PORTS) // _WORKERS_MAX
+    port.available = port.PORTS[number * size : (number + 1) * size]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -10,8 +10,9 @@ HOST: Final = "127.0.0.1"
 #: Below the range from which the kernel takes ports for outgoing connections: while a server is
 #: down, no client's connection can occupy its port.
 PORTS: Final = range(11_000, 32_000)
-#: The part of `PORTS` that this process chooses from. Processes that start servers at the same time
-#: set disjoint parts, so that none takes a port that another has chosen and not bound yet.
+#: The part of `PORTS` that this process chooses from, without gaps. Processes that start servers at
+#: the same time set disjoint parts, so that none takes a port that another has chosen and not bound
+#: yet.
 available = PORTS
 #: Ports that this process has chosen. Their servers may be down for a while.
 _chosen: Final[set[int]] = set()
@@ -20,7 +21,7 @@ _chosen: Final[set[int]] = set()
 def free_port(in_a_row: int = 1) -> int:
     """Return a port that no process listens on, that no outgoing connection can take, and that this
     process has not chosen before: the first of `in_a_row` such ports."""
-    firsts = list(range(available.start, available.stop - in_a_row + 1))
+    firsts = list(available[: len(available) - in_a_row + 1])
     random.SystemRandom().shuffle(firsts)
     for first in firsts:
         ports = range(first, first + in_a_row)
