@@ -19,7 +19,7 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import ExitCode, guarded
 from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, print_json
-from millstream.model.bootstrap import SERVERS_DEFAULT
+from millstream.model.bootstrap import PORT_DEFAULT, SERVERS_DEFAULT
 
 _DATA_DEFAULT: Final = Path("millstream-data")
 _COLORS: Final = {
@@ -41,7 +41,7 @@ def doctor(
     ] = _DATA_DEFAULT,
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, help="The broker's port for clients.")
-    ] = 9092,
+    ] = PORT_DEFAULT,
     http_port: Annotated[
         int,
         typer.Option("--http-port", min=1, max=65535, help="The broker's port for metrics."),
