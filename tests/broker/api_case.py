@@ -1,5 +1,4 @@
-"""A request of every API, for tests that send all of them: to which resources, and what a client
-without rights receives.
+"""One request for each API, with its resources and the error code of a client without rights.
 
 `Case.request` makes the request of a version for the resources `Names`. `Case.code` is the error
 code of a client without rights; None if the response only leaves out what the client may not see,

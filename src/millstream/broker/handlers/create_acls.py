@@ -1,8 +1,8 @@
 """CreateAcls: versions 1 to 3. Any broker executes it, by compare-and-swap.
 
 Each ACL has a result of its own. An ACL that exists already is no error. INVALID_REQUEST for an ACL
-that no request could match: unknown terms, an empty name, a principal without a type, or a prefixed
-pattern with the name `*`. SECURITY_DISABLED if there is no authorizer.
+that no request could match: unknown types or operations, an empty name, a principal without a type,
+or a prefixed pattern with the name `*`. SECURITY_DISABLED if there is no authorizer.
 
 The ACLs of one resource pattern are one record, which is changed once for all ACLs of a request.
 """

@@ -1,7 +1,7 @@
 """DeleteAcls: versions 1 to 3. Deletes the ACLs that filters match, by compare-and-swap.
 
 Each filter has a result of its own, with the ACLs that it deleted. INVALID_REQUEST for a filter
-with unknown terms. SECURITY_DISABLED if there is no authorizer.
+with unknown types or operations. SECURITY_DISABLED if there is no authorizer.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """DescribeAcls: versions 1 to 3. Lists the ACLs that a filter matches.
 
-SECURITY_DISABLED if there is no authorizer. INVALID_REQUEST for a filter with unknown terms.
+SECURITY_DISABLED if there is no authorizer. INVALID_REQUEST for a filter with unknown types or
+operations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """This broker's login at other brokers, on the inter-broker listener.
 
 The user name and the password come from `sasl.jaas.config` of the listener and the mechanism. The
-requests go through a `Peer`, which gives the transport up afterwards.
+requests go through a `Peer`, which releases the transport afterwards.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Enforces client quotas: measures requests, and says for how long a client is throttled."""
+"""Enforces client quotas: measures requests, and decides for how long a client is throttled."""

@@ -50,7 +50,7 @@ _HASHES: Final = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "s
 
 
 class ScramUser(NamedTuple):
-    """A credential, and who has it; no identity if nobody has."""
+    """A credential and the identity of its user; None for a user that does not exist."""
 
     credential: ScramCredential
     identity: Identity | None
@@ -60,7 +60,7 @@ class ScramSource(Protocol):
     """Finds credentials."""
 
     def user(self, mechanism: Mechanism, name: str, /) -> ScramUser:
-        """Return the credential of a user; one that no password matches if there is none."""
+        """Return the credential of a user. An unknown user gets one that no password matches."""
         ...
 
     def token(self, mechanism: Mechanism, token_id: str, /) -> ScramUser:
@@ -181,7 +181,7 @@ def make_salt(random_bits: Callable[[int], int]) -> bytes:
 def fake_credential(mechanism: Mechanism, name: str, secret: bytes) -> ScramCredential:
     """Return the credential of a user that does not exist: the same one each time.
 
-    No password matches it, as its keys are not derived from one."""
+    No password matches it, because its keys are not derived from one."""
     seed = _mac("sha512", secret, f"{mechanism} {name}".encode())
     size = hashlib.new(_HASHES[mechanism]).digest_size
     return ScramCredential(
