@@ -131,7 +131,7 @@ async def _strike_sasl(line: Line, random_: random.Random) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_malformed_logins_let_nobody_in(victim: Victim, count: int) -> None:
+def test_malformed_logins_fail(victim: Victim, count: int) -> None:
     attack(victim.broker.ports[SASL], count, _strike_sasl)
 
 
@@ -155,7 +155,7 @@ async def _strike_tls(line: Line, random_: random.Random) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_malformed_tls_records_let_nobody_in(victim: Victim, count: int) -> None:
+def test_malformed_tls_records_fail(victim: Victim, count: int) -> None:
     attack(victim.broker.ports[TLS], count, _strike_tls)
 
 
@@ -277,7 +277,9 @@ def test_an_unknown_user_gets_the_same_challenge_as_a_known_one(victim: Victim) 
 
 
 @pytest.mark.parametrize("protocol", [SASL, TLS])
-def test_connections_that_stall_end_and_harm_nobody(victim: Victim, protocol: str) -> None:
+def test_stalled_connections_end_and_other_clients_are_served(
+    victim: Victim, protocol: str
+) -> None:
     """Hundreds of connections send nothing, or a byte now and then. The broker closes them."""
     count = 500
 

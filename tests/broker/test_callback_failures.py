@@ -284,7 +284,7 @@ def test_every_kind_has_a_scenario() -> None:
 
 
 @pytest.mark.parametrize("kind", SCENARIOS)
-def test_a_callback_that_raises_keeps_no_other_from_being_called(
+def test_a_callback_that_raises_does_not_affect_the_others(
     kind: CallbackKind, tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert asyncio.run(_counts(SCENARIOS[kind], tmp_path, monkeypatch)) == {kind: 1}

@@ -297,7 +297,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_a_transaction_that_is_too_large_is_refused(self) -> None:
+    def test_a_transaction_that_is_too_large_is_rejected(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
             with pytest.raises(MetadataStoreError, match="may hold"):
@@ -307,7 +307,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_closing_ends_watches_and_refuses_calls(self) -> None:
+    def test_closing_ends_watches_and_rejects_calls(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             put = await store.transact([], [Put("a", b"1")])
             watching = asyncio.create_task(collect(store, "never", put.revision, 1))

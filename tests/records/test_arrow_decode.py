@@ -434,7 +434,7 @@ def _outcome(kernel: ModuleType, data: bytes, count: int, delta_max: int) -> Any
 
 @_checks
 @given(data=st.binary(max_size=120), count=st.integers(0, 6))
-def test_arbitrary_bytes_are_read_alike(
+def test_both_decoders_read_arbitrary_bytes_equally(
     plain_arrow_decode: ModuleType, compiled_arrow_decode: ModuleType, data: bytes, count: int
 ) -> None:
     found = _outcome(plain_arrow_decode, data, count, 1 << 30)
@@ -446,7 +446,7 @@ def test_arbitrary_bytes_are_read_alike(
     bodies=st.lists(st.tuples(_binary, _binary, _headers), min_size=1, max_size=4),
     data=st.data(),
 )
-def test_flipped_records_are_read_alike(
+def test_both_decoders_read_flipped_records_equally(
     plain_arrow_decode: ModuleType,
     compiled_arrow_decode: ModuleType,
     bodies: list[tuple[Any, ...]],

@@ -222,7 +222,7 @@ def test_after_the_last_push_there_is_no_other() -> None:
     run(main())
 
 
-def test_a_changed_subscription_is_asked_for_at_once() -> None:
+def test_a_changed_subscription_is_requested_at_once() -> None:
     async def main() -> None:
         home = Home()
         client = home.connect()
@@ -272,7 +272,7 @@ def test_series_stay_for_a_minute_after_a_client_has_gone() -> None:
     run(main())
 
 
-def test_series_of_a_silent_client_stay_for_three_intervals() -> None:
+def test_series_without_pushes_stay_for_three_intervals() -> None:
     async def main() -> None:
         home = Home(metrics="*", **{"interval.ms": "100000"})
         client = home.connect()

@@ -144,7 +144,7 @@ class NetworkSection:
     connection_max_requests_per_pass: int = setting(
         _INT,
         100,
-        "Requests of one connection that are handled before other connections have their turn.",
+        "Requests of one connection that are handled before those of other connections.",
         minimum=1,
     )
     queued_max_request_bytes: int = setting(
