@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from harness import otlp
+from harness.manual_clock import ManualClock
 from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.telemetry import telemetry as module
 from millstream.broker.telemetry.instance import ClientInstance
@@ -24,17 +24,6 @@ from millstream.records.compression import CompressionType, compress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 BYTES_MAX = 10_000
-
-
-@dataclass
-class ManualClock:
-    now: float = 1000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Home:

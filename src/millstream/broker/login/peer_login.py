@@ -56,7 +56,7 @@ def peer_network(
 
 
 class PeerLogin:
-    """Logs this broker in on connections to other brokers."""
+    """Logs in to other brokers on new connections."""
 
     __slots__ = ("_client_id", "_has_threads", "_login", "_random")
 
