@@ -18,8 +18,8 @@ _RUN_S_MAX: Final = 20.0
 _JAVA_MIN: Final = 17
 _KERNELS: Final = (
     "millstream.records.kernel",
-    "millstream.records.arrow_decode",
-    "millstream.records.arrow_encode",
+    "millstream.records.arrow.arrow_decode",
+    "millstream.records.arrow.arrow_encode",
     "millstream.client.consumer.record_kernel",
 )
 

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from millstream.records.arrow.column import Columns
+from millstream.records.arrow.fetch_decoder import FetchDecoder, RowLimits
 from millstream.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -24,10 +26,8 @@ from millstream.records.batch import (
     read_header,
 )
 from millstream.records.builder import build_batch, seal_batch
-from millstream.records.column import Columns
 from millstream.records.compression import CompressionType, compress
 from millstream.records.control import EndMarker, build_marker
-from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.records.record import Record, decode_records
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
 
@@ -549,7 +549,7 @@ def test_limits_keep_offsets_in_32_bits() -> None:
 
 def test_records_need_no_pyarrow() -> None:
     code = (
-        "import sys, millstream.records.fetched, millstream.records.encoded;"
+        "import sys, millstream.records.arrow.fetch_decoder, millstream.records.arrow.row_encoder;"
         "sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
