@@ -322,7 +322,7 @@ def _offset_delete(version: int, names: Names) -> Any:
 
 
 def _create_token(version: int, names: Names) -> Any:
-    # The owner is in the request from version 3 on. Before, everybody creates their own tokens.
+    # The owner is in the request from version 3 on. Before, every client creates its own tokens.
     # This request is not valid, so that it creates none.
     if version < 3:
         renewer = CreateDelegationTokenRequest.Renewer(principal_type="Group", principal_name="g")

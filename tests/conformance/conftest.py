@@ -55,8 +55,8 @@ ADMIN_FILE = FOLDER / "test_admin.py"
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the same brokers together, but for those that have a cluster of their own:
-    each worker would start brokers, a JVM and Node.js anew."""
+    """Run the tests of the same brokers on one worker, except tests with a cluster of their own.
+    Otherwise each worker would start brokers, a JVM and Node.js."""
     for item in items:
         if not item.path.is_relative_to(FOLDER) or item.get_closest_marker("xdist_group"):
             continue

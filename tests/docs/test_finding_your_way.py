@@ -1,4 +1,4 @@
-"""Finding your way: each question leads to a file that ARCHITECTURE.md names, and to a name in it."""
+"""Each question of finding-your-way leads to a name in a file that ARCHITECTURE.md names."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DEADLINE = 20
 
 
 async def collect(store: MetadataStore, prefix: str, start: int, size: int) -> list[WatchEvent]:
-    """The first `size` changes of a watch, and whatever came with them."""
+    """Return the first `size` changes of a watch, and those that came with them."""
     found: list[WatchEvent] = []
     async with asyncio.timeout(DEADLINE), aclosing(store.watch(prefix, start)) as changes:
         async for events in changes:
@@ -217,7 +217,7 @@ class StoreContract:
                 await collect(store, "", first.revision, 1)
             assert raised.value.wanted == first.revision
             assert raised.value.oldest > first.revision
-            # What is still kept can be watched.
+            # Changes that are still kept can be watched.
             last = await store.transact([], [Put("a", b"2")])
             assert await collect(store, "", last.revision, 1) == [("a", b"2", last.revision)]
 
