@@ -44,7 +44,10 @@ CASES = [
 def context(version: int) -> Context:
     broker = BrokerRecord(node_id=1, endpoints=(Endpoint(LISTENER, "here", 9092),))
     services: Any = SimpleNamespace(
-        brokers=[broker], catalog=SimpleNamespace(cluster_id="c"), controller_id=1
+        brokers=[broker],
+        catalog=SimpleNamespace(cluster_id="c"),
+        config=SimpleNamespace(node_id=1),
+        controller_id=1,
     )
     return Context(
         services, LISTENER, version, "test", ConnectedClient("127.0.0.1", 0), 0.0, RecordedReplies()

@@ -51,7 +51,7 @@ class CredentialStore:
         self._tokens: dict[tuple[Mechanism, str], ScramCredential] = {}
 
     def user(self, mechanism: Mechanism, name: str, /) -> ScramUser:
-        """Return the credential of a user. An unknown user gets one that no password matches."""
+        """Return the credential of a user; one that no password matches if there is none."""
         credentials = self._image().users.get(name)
         found = None if credentials is None else credentials.get(mechanism)
         if found is None:

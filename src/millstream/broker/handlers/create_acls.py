@@ -14,8 +14,8 @@ from typing import Final
 from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
-from millstream.broker.error_response import error_rows, failure_message
-from millstream.broker.handlers.describe_acls import NO_AUTHORIZER
+from millstream.broker.error_response import error_rows
+from millstream.broker.handlers.describe_acls import rejection_message
 from millstream.metadata.security_record import (
     AclEntry,
     AclResource,
@@ -73,8 +73,7 @@ async def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResp
 def _error_response(
     request: CreateAclsRequest, context: Context, code: ErrorCode
 ) -> CreateAclsResponse:
-    is_off = code == ErrorCode.SECURITY_DISABLED
-    message = NO_AUTHORIZER if is_off else failure_message(code)
+    message = rejection_message(code)
     return CreateAclsResponse(
         results=error_rows(_Row, request.creations, (), error_code=code, error_message=message)
     )

@@ -5,7 +5,7 @@ headers `jku`, `jwk`, `x5u` and `x5c` are ignored. The endpoint may not redirect
 
 The set is fetched again after `refresh_s`, or when a token names an unknown key, but then at most
 once in `unknown_s_min`. A failed fetch is retried with a growing pause, and the former keys stay in
-use. Only public keys for signatures are used: RSA of at least 2048 bits, and elliptic curves. A
+use. Only public keys for signatures are taken: RSA of at least 2048 bits, and elliptic curves. A
 symmetric key would let anyone who can read the set sign tokens.
 
 Blocks: call it outside of the event loop. Thread-safe.

@@ -181,7 +181,7 @@ def make_salt(random_bits: Callable[[int], int]) -> bytes:
 def fake_credential(mechanism: Mechanism, name: str, secret: bytes) -> ScramCredential:
     """Return the credential of a user that does not exist: the same one each time.
 
-    No password matches it, because its keys are not derived from one."""
+    No password matches it, as its keys are not derived from one."""
     seed = _mac("sha512", secret, f"{mechanism} {name}".encode())
     size = hashlib.new(_HASHES[mechanism]).digest_size
     return ScramCredential(
