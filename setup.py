@@ -22,8 +22,8 @@ from setuptools.command.build_py import build_py
 
 KERNELS = [
     "millstream.records.kernel",
-    "millstream.records.arrow_decode",
-    "millstream.records.arrow_encode",
+    "millstream.records.arrow.arrow_decode",
+    "millstream.records.arrow.arrow_encode",
     "millstream.client.consumer.record_kernel",
 ]
 

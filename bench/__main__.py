@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import fnmatch
-import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from bench.brokers import BROKERS, JARS, REPOSITORY, Baseline, Kafka, Millstream
 from bench.case import FULL, QUICK, Case, Plan, Section, Suite
 from bench.report import Report
 from bench.secure_brokers import SECURE_BROKERS
+from millstream.env.termination import exit_at_sigterm
 
 RESULTS = REPOSITORY / "bench" / "results"
 JOIN_GROUP = 11
@@ -178,7 +178,7 @@ def serve(name: str, port: int) -> int:
 def main() -> int:
     options = parse_options()
     # SIGTERM must not leave brokers running.
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    exit_at_sigterm()
     if options.list:
         for section in chosen_sections(chosen_suite(options), options.only):
             console.print("\n".join(case.name for case in section.cases), highlight=False)

@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.client.producer.partitioner import by_key
-from millstream.records import arrow_decode
+from millstream.records.arrow import arrow_decode
+from millstream.records.arrow.fetch_decoder import FetchDecoder
+from millstream.records.arrow.row_encoder import BatchProducer, RowEncoder
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType
-from millstream.records.encoded import BatchProducer, RowEncoder
-from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch, record_columns
 

@@ -45,7 +45,7 @@ def measure_handshakes(broker: Target, plan: Plan) -> list[Figure]:
 
 
 def measure_idle_connections(broker: Target, plan: Plan) -> list[Figure]:
-    """Measure the memory that connections take which have a handshake behind them and idle."""
+    """Measure the memory of idle connections after their handshakes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = IDLE_CONNECTIONS + SPARE_FILES
     if soft < wanted:

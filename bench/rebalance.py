@@ -34,6 +34,7 @@ from rich.table import Table
 from bench import tools
 from bench.brokers import BROKERS, REPOSITORY, Broker
 from bench.load.group_reader import KINDS
+from millstream.env.termination import exit_at_sigterm
 
 PARTITIONS = 12
 MEMBERS = 3
@@ -225,7 +226,7 @@ def main() -> int:
     )
     parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of members to measure")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    exit_at_sigterm()
     console = Console(width=None if sys.stdout.isatty() else 160)
     found: dict[tuple[str, str], dict[str, Stalls]] = {}
     for name in options.brokers.split(","):

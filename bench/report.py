@@ -1,8 +1,8 @@
 """Turns the figures of all repeats into ratios, a table and a JSON file.
 
 A ratio is Millstream's figure divided by that of the base in the same repeat. The base is Apache
-Kafka, or Millstream of another checkout. Its spread is the smallest and
-largest ratio over the repeats. Whether more or less than 1 is better depends on the row.
+Kafka, or Millstream of another checkout. The spread of a ratio is its smallest and largest value
+over the repeats. Whether more or less than 1 is better depends on the row.
 """
 
 from __future__ import annotations

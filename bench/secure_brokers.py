@@ -99,7 +99,7 @@ def _acls() -> list[admin.AclBinding]:
 
 
 def _retry(call: Callable[[], Mapping[Any, Any]]) -> None:
-    """Call until the broker, which may have just started to listen, does what is asked."""
+    """Call until the broker, which may have just started to listen, accepts the request."""
     deadline = time.monotonic() + SETUP_SECONDS_MAX
     while True:
         try:

@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import fnmatch
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from rich.console import Console
 from bench.brokers import JARS, REPOSITORY, Kafka, Millstream
 from bench.report import Report
 from bench.spark_rows import BARS, FULL, QUICK, Case, Data, Peer, Plan, fill, sections
+from millstream.env.termination import exit_at_sigterm
 from millstream.spark.session import spark_session
 
 CONNECTOR = REPOSITORY / ".cache" / "spark-connector"
@@ -144,7 +144,7 @@ def measure(options: argparse.Namespace) -> int:
 
 def main() -> int:
     options = parse_options()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(128 + signal.SIGTERM))
+    exit_at_sigterm()
     if options.list:
         for _, cases in chosen(options.only):
             console.print("\n".join(case.name for case in cases), highlight=False)

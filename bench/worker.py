@@ -3,7 +3,7 @@
 Millstream's `Worker` (threads and asyncio) and FastStream read a topic of a Millstream broker with
 four partitions and 1,000 keys. Celery reads a Redis list. All run in one process with their default
 settings, except that Celery acknowledges after the handler, as Millstream does, and also runs with
-its usual pool of processes. The messages are there before the worker starts, and the clock runs
+its usual pool of processes. All messages are written before the worker starts, and the clock runs
 from the first to the last message.
 
 FastStream and Celery come from `requirements/bench.txt`, in `.venv/bench`. Where that is missing,
@@ -107,7 +107,7 @@ def celery_rate(address: str, count: int, pool: list[str]) -> float:
 
 
 def wait_below(client: object, limit: int, process: subprocess.Popen[bytes]) -> tuple[float, int]:
-    """Wait until at most `limit` messages are left. Return the time and how many there are."""
+    """Wait until at most `limit` messages are left. Return the time and their number."""
     deadline = time.monotonic() + SECONDS_MAX
     while (left := int(client.llen("bench"))) > limit:  # type: ignore[attr-defined]
         if process.poll() is not None or time.monotonic() > deadline:

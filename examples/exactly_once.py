@@ -13,7 +13,7 @@ NUMBERS = 20
 
 
 def main(bootstrap_servers: str | None = None) -> None:
-    """Square numbers. Kill it at any point and start it again: no square is lost or doubled."""
+    """Square numbers. Kill it at any point and start it again: no square is lost or duplicated."""
     with Producer(bootstrap_servers) as producer:
         for number in range(NUMBERS):
             producer.send("numbers", str(number), key=str(number))

@@ -1,7 +1,7 @@
 """Check the documentation for words that the glossary and the style rules replace.
 
-The pages of `docs/`, README, CONTRIBUTING, ARCHITECTURE and the alerts are checked, but not
-their code. Decisions and the changelog are as they were written.
+The pages of `docs/`, README, CONTRIBUTING, ARCHITECTURE, SECURITY and the alerts are checked, but
+not their code. Decisions and the changelog are as they were written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def main() -> int:
 
 
 def _files() -> Iterator[Path]:
-    yield from (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))
+    yield from (
+        ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md")
+    )
     yield ROOT / "deploy" / "prometheus" / "alerts.yml"
     for path in sorted((ROOT / "docs").rglob("*.md")):
         if "decisions" not in path.parts and path.name != "file-map.md":

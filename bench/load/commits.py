@@ -11,13 +11,13 @@ import argparse
 import asyncio
 import functools
 import json
-import signal
 import time
 from typing import Any
 
 from bench.load.connection import Connection, find_coordinator
 from bench.load.open_loop import summary
 
+from millstream.env.termination import add_termination_handler
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 
 GROUPS = 100
@@ -78,7 +78,7 @@ class Storm:
 
 async def run(options: argparse.Namespace) -> None:
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    add_termination_handler(asyncio.get_running_loop(), ended.set)
     await find_coordinator(options.bootstrap, "commits-0")
     connections = [await Connection.open(options.bootstrap) for _ in range(CONNECTIONS)]
     storm = Storm(connections, options.topic)

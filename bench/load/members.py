@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import signal
 import uuid
 from dataclasses import dataclass
 from typing import Any
 
 from bench.load.connection import Connection, find_coordinator
 
+from millstream.env.termination import add_termination_handler
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.consumer_protocol import (
@@ -163,7 +163,7 @@ async def live(member: ClassicMember | ConsumerMember) -> None:
 
 async def run(options: argparse.Namespace) -> None:
     ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+    add_termination_handler(asyncio.get_running_loop(), ended.set)
     await find_coordinator(options.bootstrap, "members-0")
     counts = Counts()
     members: list[ClassicMember | ConsumerMember] = []

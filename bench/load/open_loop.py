@@ -2,9 +2,9 @@
 
 Latency counts from a record's due time, so a stall shows in every record that it delays. Only the
 oversleep of the machine is left out: a record that became due while its idle sender slept is due
-when the sender wakes. On a virtual machine that can be ten milliseconds late. Records are due in
-ticks of at least a millisecond, several per tick at high rates, so that the sender needs no core of
-its own. For the same reason it sleeps until a record is due, and a thread that blocks in `poll`
+when the sender wakes. On a virtual machine a sleep can end ten milliseconds late. Records are due
+in ticks of at least a millisecond, several per tick at high rates, so that the sender needs no core
+of its own. For the same reason it sleeps until a record is due, and a thread that blocks in `poll`
 serves the callbacks: `poll` counts whole milliseconds, so that a shorter wait would spin.
 """
 

@@ -1,7 +1,7 @@
 """A librdkafka program: sends records of random letters, as fast as the broker takes them.
 
 kcat does the same. Debian's kcat is linked to librdkafka 2.0.2, which cannot log in by SCRAM: it
-sends a wrong nonce (mended in 2.6.1), which Kafka and Millstream reject.
+sends a wrong nonce (fixed in 2.6.1), which Kafka and Millstream reject.
 
 Prints one JSON line: records, bytes of values, and seconds from the first record to the last
 acknowledgement.

@@ -1,7 +1,7 @@
 """Many connections at once, from many addresses of the loopback network, with bounded time.
 
 A broker may slow down or reject the connections of an address that fails often. So an attack comes
-from many addresses, unless it is about one.
+from many addresses, except where a test is about one address.
 """
 
 from __future__ import annotations

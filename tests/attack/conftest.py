@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 class Victim:
-    """The broker, and what it was like before the attack."""
+    """The broker, and its state before the attack."""
 
     def __init__(self, broker: SecureProcess) -> None:
         self.broker = broker
@@ -30,7 +30,7 @@ class Victim:
         self._before = self._process.memory_info().rss
 
     def topics(self) -> set[str]:
-        """Return all topics, as a client sees them that has a password."""
+        """Return all topics that a client with a password sees."""
         admin = AdminClient({**self.broker.properties("SASL_SSL"), "log_level": 0})
         return set(admin.list_topics(timeout=30).topics)
 

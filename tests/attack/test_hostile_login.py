@@ -1,4 +1,5 @@
-"""Hostile input before a client is authenticated: nobody gets in, and others notice nothing."""
+"""Hostile input before a client is authenticated: no login succeeds, and other clients are
+served."""
 
 from __future__ import annotations
 
@@ -92,7 +93,7 @@ def _client_first(user: str, random_: random.Random) -> bytes:
 
 
 async def _strike_sasl(line: Line, random_: random.Random) -> None:
-    """One hostile login. It must not end in a success."""
+    """Try one hostile login; it must not succeed."""
     mechanism = random_.choice(MECHANISMS)
     kind = random_.randrange(8)
     if kind == 0:
@@ -130,7 +131,7 @@ async def _strike_sasl(line: Line, random_: random.Random) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_malformed_logins_let_nobody_in(victim: Victim, count: int) -> None:
+def test_malformed_logins_fail(victim: Victim, count: int) -> None:
     attack(victim.broker.ports[SASL], count, _strike_sasl)
 
 
@@ -154,7 +155,7 @@ async def _strike_tls(line: Line, random_: random.Random) -> None:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_malformed_tls_records_let_nobody_in(victim: Victim, count: int) -> None:
+def test_malformed_tls_records_fail(victim: Victim, count: int) -> None:
     attack(victim.broker.ports[TLS], count, _strike_tls)
 
 
@@ -238,8 +239,8 @@ def test_guessing_passwords_is_slow_for_its_address_only(victim: Victim) -> None
 
 
 def test_an_unknown_user_gets_the_same_challenge_as_a_known_one(victim: Victim) -> None:
-    """Form, iterations and length of salt and nonce say nothing; neither does the text of the
-    failure."""
+    """Both challenges have the same form, iterations, and lengths of salt and nonce. Both failures
+    have the same text."""
 
     async def ask(user: str) -> tuple[list[str], str | None]:
         line = await connect(victim.broker.ports[SASL], hash(user) % 1000)
@@ -276,7 +277,9 @@ def test_an_unknown_user_gets_the_same_challenge_as_a_known_one(victim: Victim) 
 
 
 @pytest.mark.parametrize("protocol", [SASL, TLS])
-def test_connections_that_stall_end_and_harm_nobody(victim: Victim, protocol: str) -> None:
+def test_stalled_connections_end_and_other_clients_are_served(
+    victim: Victim, protocol: str
+) -> None:
     """Hundreds of connections send nothing, or a byte now and then. The broker closes them."""
     count = 500
 

@@ -1,5 +1,4 @@
-"""A request of every API, for tests that send all of them: to which resources, and what a client
-without rights receives.
+"""One request for each API, with its resources and the error code of a client without rights.
 
 `Case.request` makes the request of a version for the resources `Names`. `Case.code` is the error
 code of a client without rights; None if the response only leaves out what the client may not see,
@@ -323,7 +322,7 @@ def _offset_delete(version: int, names: Names) -> Any:
 
 
 def _create_token(version: int, names: Names) -> Any:
-    # The owner is in the request from version 3 on. Before, everybody creates their own tokens.
+    # The owner is in the request from version 3 on. Before, every client creates its own tokens.
     # This request is not valid, so that it creates none.
     if version < 3:
         renewer = CreateDelegationTokenRequest.Renewer(principal_type="Group", principal_name="g")

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from broker.test_peer_link import ENDPOINT, FakeApi, FakePeer
-from groups.coordinator_home import CoordinatorHome as GroupHome
-from groups.coordinator_home import ReplyResults, commit_of
+from groups.coordinator_home import GroupHome, ReplyResults, commit_of
 from harness.logged import tracebacks
 from harness.raw_client import values_batch
 from harness.replica_home import ReplicaHome, picture
@@ -207,9 +206,9 @@ async def shard_opening(path: Path, patch: Patch) -> CallbackFailures:
 
 
 async def transaction_end(path: Path, patch: Patch) -> CallbackFailures:
-    from transactions.coordinator_home import CoordinatorHome
+    from transactions.coordinator_home import TransactionHome
 
-    home = CoordinatorHome(path)
+    home = TransactionHome(path)
     home.open()
     found, call = home.shards.of("x"), Once()
     for _ in range(2):
@@ -284,7 +283,7 @@ def test_every_kind_has_a_scenario() -> None:
 
 
 @pytest.mark.parametrize("kind", SCENARIOS)
-def test_a_callback_that_raises_keeps_no_other_from_being_called(
+def test_a_callback_that_raises_does_not_affect_the_others(
     kind: CallbackKind, tmp_path: Path, monkeypatch: Patch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert asyncio.run(_counts(SCENARIOS[kind], tmp_path, monkeypatch)) == {kind: 1}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from broker.api_case import codes
 from harness.reply_receiver import RecordedReplies
 from harness.schema_values import full_message_of
 from millstream.broker.context import ConnectedClient, Context
@@ -43,25 +44,14 @@ CASES = [
 def context(version: int) -> Context:
     broker = BrokerRecord(node_id=1, endpoints=(Endpoint(LISTENER, "here", 9092),))
     services: Any = SimpleNamespace(
-        brokers=[broker], catalog=SimpleNamespace(cluster_id="c"), controller_id=1
+        brokers=[broker],
+        catalog=SimpleNamespace(cluster_id="c"),
+        config=SimpleNamespace(node_id=1),
+        controller_id=1,
     )
     return Context(
         services, LISTENER, version, "test", ConnectedClient("127.0.0.1", 0), 0.0, RecordedReplies()
     )
-
-
-def codes(value: Any) -> list[int]:
-    """Return all error codes in a response, at any depth."""
-    if isinstance(value, list):
-        return [code for each in value for code in codes(each)]
-    found = []
-    for name in getattr(type(value), "__slots__", ()):
-        part = getattr(value, name)
-        if name.endswith("error_code"):
-            found.append(part)
-        elif isinstance(part, list) or hasattr(type(part), "__slots__"):
-            found += codes(part)
-    return found
 
 
 def test_apis_that_run_as_tasks_are_found() -> None:

@@ -337,7 +337,7 @@ def test_every_kind_has_a_scenario() -> None:
 
 
 @pytest.mark.parametrize("kind", SCENARIOS)
-def test_a_reply_that_raises_costs_its_own_request_only(
+def test_a_reply_that_raises_fails_only_its_request(
     brokers: ServerSet, kind: ReplyKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, total = failures(brokers, kind), all_failures(brokers)

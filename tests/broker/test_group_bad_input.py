@@ -202,7 +202,9 @@ def beat(client: RawClient, group_id: str, member_id: str, epoch: int, **fields:
     return client.call(request, 1)
 
 
-def test_strangers_in_a_consumer_group(broker: BrokerProcess, client: RawClient) -> None:
+def test_unknown_members_of_a_consumer_group_are_rejected(
+    broker: BrokerProcess, client: RawClient
+) -> None:
     assert beat(client, "848", "ghost", 3).error_code == ErrorCode.GROUP_ID_NOT_FOUND
     joined = beat(client, "848", "me", 0)
     assert joined.error_code == 0

@@ -203,7 +203,7 @@ def test_validation_changes_nothing(client: QuotaClient) -> None:
 # Enforcement
 
 
-def test_a_producer_above_its_quota_is_told_and_not_read(client: QuotaClient) -> None:
+def test_a_producer_above_its_quota_is_throttled_and_not_read(client: QuotaClient) -> None:
     client.create_topic("produced")
     assert alter(client, client.entity, {"producer_byte_rate": 10_000.0}).error_code == 0
     batch = values_batch(bytes(15_000))

@@ -570,7 +570,7 @@ def keep(client: RawClient, producer: RawProducer) -> Any:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_producer_that_kept_a_transaction_ends_it(
+def test_the_producer_that_kept_a_prepared_transaction_ends_it(
     client: RawClient, producer: RawProducer, topic: str, commit: bool
 ) -> None:
     assert producer.add(topic, 0) == [0]

@@ -1,4 +1,4 @@
-"""The broker as a process of its own: what it reports about its surroundings."""
+"""The broker as a process of its own: what it reports about its environment."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_broker_does_slow_work_before_it_joins_its_cluster(
     asyncio.run(scenario())
 
 
-def test_acknowledged_after_fsync_when_asked(tmp_path: Path) -> None:
+def test_acknowledgements_follow_a_flush_if_configured(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"log.flush.before.ack": True}) as broker, client(broker) as raw:
         raw.create_topic("synced")
         for number in range(20):
@@ -180,7 +180,7 @@ def serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_data_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_data_folder_in_use_is_rejected(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         second = serve(
             "--data", str(broker.data), "--listen", f"127.0.0.1:{free_port()}", "--http", ""
@@ -192,7 +192,7 @@ def test_a_data_folder_in_use_is_refused(tmp_path: Path) -> None:
             raw.create_topic("unharmed")
 
 
-def test_an_address_in_use_is_refused_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_an_address_in_use_is_rejected_and_nothing_is_left_behind(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         data = tmp_path / "second"
         arguments = ("--data", str(data), "--http", "")
@@ -204,7 +204,7 @@ def test_an_address_in_use_is_refused_and_nothing_is_left_behind(tmp_path: Path)
         assert "in use by another process" not in again.stderr
 
 
-def test_a_folder_of_another_node_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_another_node_is_rejected(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         broker.stop()
         other = serve("--data", str(broker.data), "--listen", "127.0.0.1:0", "--set", "node.id=2")

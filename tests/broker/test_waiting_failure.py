@@ -93,7 +93,7 @@ def failing(method: Any, broken: Partition, error: Exception) -> Any:
     return call
 
 
-def test_a_disk_that_fails_under_a_waiting_fetch_is_its_own_partitions(
+def test_a_failing_disk_fails_only_the_fetch_of_its_partition(
     brokers: ServerSet, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = partition(brokers, topic, 0)
@@ -114,7 +114,7 @@ def test_a_disk_that_fails_under_a_waiting_fetch_is_its_own_partitions(
         assert one.fetch(topic, 0).error_code == 0
 
 
-def test_a_wake_up_that_raises_is_its_own_requests(
+def test_a_wake_up_that_raises_fails_only_its_request(
     brokers: ServerSet, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other fetches of the partition, and of partitions that wake up in the same turn, succeed."""
@@ -212,7 +212,7 @@ def test_a_partition_that_can_not_follow_at_first_follows_later(
     assert not brokers.servers[1].failed.done()
 
 
-def test_a_produce_whose_acknowledgement_raises_is_its_own_requests(
+def test_an_acknowledgement_that_raises_fails_only_its_request(
     brokers: ServerSet, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, raised = Partition.is_acknowledged, list[int]()

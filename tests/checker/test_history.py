@@ -66,7 +66,7 @@ def test_an_operation_that_never_ended_has_an_unknown_outcome(tmp_path: Path) ->
     ]
 
 
-def test_a_line_that_was_cut_off_does_not_count(tmp_path: Path) -> None:
+def test_an_incomplete_line_does_not_count(tmp_path: Path) -> None:
     path = tmp_path / "one"
     with recorder(path, "one", itertools.count()) as one:
         one.begin([Send("a-0", "x")])

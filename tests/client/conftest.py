@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
+from harness.kafka_process import running_kafka
 from millstream.client import Admin
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 1000,
@@ -47,7 +46,8 @@ def bootstrap(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:
     if request.param == "kafka":
-        yield from kafka()
+        with running_kafka(SETTINGS) as address:
+            yield address
         return
     with BrokerProcess(
         tmp_path_factory.mktemp("broker"), {**KEEPS_OLD_RECORDS, **SETTINGS}
@@ -63,24 +63,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         tmp_path_factory.mktemp("broker"), {"num.partitions": 3, **SETTINGS}
     ) as process:
         yield process
-
-
-def kafka() -> Iterator[str]:
-    if str(REPOSITORY) not in sys.path:
-        sys.path.append(str(REPOSITORY))
-    from bench.brokers import JARS, Kafka
-
-    if not JARS.is_dir():
-        pytest.skip("Apache Kafka's jars are missing: run scripts/setup-test-tools")
-    broker = Kafka()
-    try:
-        settings = broker.folder / "server.properties"
-        lines = "".join(f"{name}={value}\n" for name, value in SETTINGS.items())
-        settings.write_text(settings.read_text() + lines)
-        broker.start()
-        yield broker.bootstrap
-    finally:
-        broker.remove()
 
 
 @pytest.fixture

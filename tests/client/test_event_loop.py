@@ -116,7 +116,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def watched(gate: Gate, call: Coroutine[Any, Any, Any], *, waits: bool = True) -> Any:
-    """Run a call while librdkafka does not get on; the loop turns meanwhile."""
+    """Run a call while librdkafka waits at the gate; the loop runs meanwhile."""
     gate.shut()
     task = asyncio.ensure_future(call)
     try:

@@ -93,7 +93,7 @@ def read(consumer: Any, count: int) -> dict[int, list[int]]:
 
 
 def sought(consumer: Any, row: TopicPartition) -> None:
-    """Seek as soon as that is possible; it is not while the first offset is asked for."""
+    """Seek as soon as that is possible: not while the first offset is requested."""
     deadline = time.monotonic() + SECONDS_MAX
     while (code := seek_error(consumer, row)) is not None:
         assert code == KafkaError._STATE

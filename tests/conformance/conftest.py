@@ -15,9 +15,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -47,13 +48,15 @@ ON_THREE = {
     "test_seek_by_time",
     "test_each_partition_has_its_own_records",
 }
+C = TypeVar("C", Client, Admin)
+
 ADMIN_FILE = FOLDER / "test_admin.py"
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of the same brokers together, but for those that have a cluster of their own:
-    each worker would start brokers, a JVM and Node.js anew."""
+    """Run the tests of the same brokers on one worker, except tests with a cluster of their own.
+    Otherwise each worker would start brokers, a JVM and Node.js."""
     for item in items:
         if not item.path.is_relative_to(FOLDER) or item.get_closest_marker("xdist_group"):
             continue
@@ -125,6 +128,25 @@ def node_process(
     process.close()
 
 
+@contextmanager
+def made_by_name(
+    makers: Mapping[str, Callable[[], C]], require_tool: Callable[[str], None]
+) -> Iterator[Callable[[str], C]]:
+    """Yield a function that returns a client by name, which is created on first use."""
+    made: dict[str, C] = {}
+
+    def find(name: str) -> C:
+        for tool in NEEDS.get(name, ()):
+            require_tool(tool)
+        if name not in made:
+            made[name] = makers[name]()
+        return made[name]
+
+    yield find
+    for client in made.values():
+        client.close()
+
+
 @pytest.fixture(scope="session")
 def client_named(
     bootstrap: str, require_tool: Callable[[str], None], request: pytest.FixtureRequest
@@ -138,18 +160,8 @@ def client_named(
         "java": lambda: JavaClient(request.getfixturevalue("java_process")),
         "kafkajs": lambda: KafkajsClient(request.getfixturevalue("node_process")),
     }
-    made: dict[str, Client] = {}
-
-    def find(name: str) -> Client:
-        for tool in NEEDS.get(name, ()):
-            require_tool(tool)
-        if name not in made:
-            made[name] = makers[name]()
-        return made[name]
-
-    yield find
-    for client in made.values():
-        client.close()
+    with made_by_name(makers, require_tool) as find:
+        yield find
 
 
 @pytest.fixture
@@ -168,18 +180,8 @@ def admin_named(
         "java": lambda: JavaAdmin(request.getfixturevalue("java_process")),
         "kafkajs": lambda: KafkajsAdmin(request.getfixturevalue("node_process")),
     }
-    made: dict[str, Admin] = {}
-
-    def find(name: str) -> Admin:
-        for tool in NEEDS.get(name, ()):
-            require_tool(tool)
-        if name not in made:
-            made[name] = makers[name]()
-        return made[name]
-
-    yield find
-    for admin in made.values():
-        admin.close()
+    with made_by_name(makers, require_tool) as find:
+        yield find
 
 
 @pytest.fixture

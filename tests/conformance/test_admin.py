@@ -107,7 +107,7 @@ def test_configs(admin: Admin, fresh_name: Callable[[], str]) -> None:
 
 
 @each_admin
-def test_a_bad_config_is_refused(admin: Admin, fresh_name: Callable[[], str]) -> None:
+def test_a_bad_config_is_rejected(admin: Admin, fresh_name: Callable[[], str]) -> None:
     topic = fresh_name()
     create(admin, topic, 1, {})
     with pytest.raises(Exception, match=r"(?i)config|retention"):

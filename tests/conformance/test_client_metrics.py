@@ -233,7 +233,7 @@ def test_disconnected_clients_are_removed(brokers: Brokers) -> None:
 
 @pytest.mark.usefixtures("subscription")
 @pytest.mark.parametrize("brokers", [pytest.param(3, id="three brokers")], indirect=True)
-def test_a_client_goes_on_with_another_broker(brokers: Brokers) -> None:
+def test_a_client_continues_with_another_broker(brokers: Brokers) -> None:
     family = "kafka_client_producer_connection_creation_total"
     producer = Producer({"bootstrap.servers": bootstrap(brokers), "client.id": "mover"})
     home = home_of(brokers, "mover", family)

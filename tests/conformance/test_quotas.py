@@ -1,7 +1,7 @@
 """Quotas as unmodified clients see them, on one broker and on three.
 
-The quota is that of a client id. Each test checks that the client is told of the throttling, that
-it takes at least as long as the quota demands, and that no record is lost.
+The quota is that of a client id. Each test checks that the client sees the throttle time, that it
+takes at least as long as the quota demands, and that no record is lost.
 """
 
 from __future__ import annotations

@@ -9,47 +9,32 @@ from typing import Any
 
 import pytest
 
+from harness.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition
 from millstream.transactions.transaction_coordinator import InitProducerOptions
-from transactions.coordinator_home import CoordinatorHome
+from transactions.coordinator_home import TransactionHome
 
 TIMEOUT_MS = 60_000
-Body = Callable[[CoordinatorHome], Awaitable[None]]
+Body = Callable[[TransactionHome], Awaitable[None]]
 
 
 def run(path: Path, body: Body) -> None:
-    async def main() -> None:
-        home = CoordinatorHome(path)
-        home.open()
-        try:
-            await body(home)
-        finally:
-            await home.close()
-
-    asyncio.run(main())
+    run_home(TransactionHome(path), body)
 
 
-async def turns(count: int = 20) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
+async def loaded(home: TransactionHome, transactional_id: str = "x") -> None:
+    loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await turns_until(lambda: code_of(home, transactional_id) != loading, "not loaded")
 
 
-async def loaded(home: CoordinatorHome, transactional_id: str = "x") -> None:
-    for _ in range(10_000):
-        await asyncio.sleep(0)
-        if code_of(home, transactional_id) != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            return
-    raise AssertionError("not loaded")
-
-
-def init(home: CoordinatorHome, name: str) -> None:
+def init(home: TransactionHome, name: str) -> None:
     home.coordinator.init_producer(name, InitProducerOptions(TIMEOUT_MS), None, 7, home.reply(name))
     home.coordinator.flush(name)
 
 
-def code_of(home: CoordinatorHome, transactional_id: str = "x") -> ErrorCode:
+def code_of(home: TransactionHome, transactional_id: str = "x") -> ErrorCode:
     try:
         home.shards.of(transactional_id)
     except BrokerError as error:
@@ -61,13 +46,13 @@ def test_a_shard_is_not_served_before_all_its_records_are_committed(tmp_path: Pa
     """An earlier leader has appended records that are not committed. The next leader serves neither
     these records nor the state before them."""
 
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         assert home.responses == {}
         home.apply_image(home.picture(isr=(1, 2), epoch=2))
         assert home.responses["x"] == ErrorCode.NOT_COORDINATOR
-        await turns()
+        await turns(20)
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         home.apply_image(home.picture(isr=(1,), epoch=2))
         await loaded(home)
@@ -77,7 +62,7 @@ def test_a_shard_is_not_served_before_all_its_records_are_committed(tmp_path: Pa
 
 
 def test_a_wait_for_replicas_ends_with_the_leadership(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         home.apply_image(home.picture(isr=(1, 2), epoch=2))
@@ -91,7 +76,7 @@ def test_a_wait_for_replicas_ends_with_the_leadership(tmp_path: Path) -> None:
 
 
 def test_a_fenced_broker_closes_its_shards(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         init(home, "x")
         home.replicas.fence(True)
@@ -117,9 +102,9 @@ def test_repeated_append_failures_delay_the_reload(
     def fail(*_: Any, **__: Any) -> None:
         raise BrokerError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few are left")
 
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         init(home, "x")
-        await turns()
+        await turns(20)
         rests: list[Callable[[], None]] = []
         monkeypatch.setattr(
             asyncio.get_running_loop(),
@@ -142,7 +127,7 @@ def test_repeated_append_failures_delay_the_reload(
                     # The first reload is immediate.
                     await loaded(home)
                     assert rests == []
-        await turns()
+        await turns(20)
         assert code_of(home) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         (end_rest,) = rests
         end_rest()

@@ -168,7 +168,7 @@ def test_a_flush_without_room_is_made_again(tmp_path: Path) -> None:
         append(log, sample_batch(BATCHES, sequence))
 
 
-def test_a_log_that_has_no_room_to_be_cut_is_as_before(tmp_path: Path) -> None:
+def test_a_log_without_room_for_a_truncation_is_unchanged(tmp_path: Path) -> None:
     disk = CrampedDisk()
     with opened(tmp_path, disk) as (directory, log):
         assert fill(log, 0, 0)[0] == BATCHES

@@ -1,4 +1,4 @@
-"""`kill -9` while producers send: every acknowledged record is there, once and in order.
+"""`kill -9` while producers send: every acknowledged record is in the log, once and in order.
 
 CRASH_SEED repeats the moments of the kills (not the producers' timing). CRASH_ROUNDS sets the
 length of the soak.
@@ -122,7 +122,8 @@ RETAINED = {"retention.bytes": 65_536, "segment.bytes": 16_384, "file.delete.del
 
 
 def check_compacted(records: list[Record], traffic: Traffic, target: Target) -> None:
-    """Check that each key's last value was acknowledged last, or sent after that."""
+    """Check that the last value of each key is the last acknowledged one, or was sent after
+    that."""
     offsets = [record.offset for record in records]
     assert offsets == sorted(set(offsets))
     last: dict[bytes, int] = {}

@@ -101,7 +101,7 @@ def test_the_rest_of_the_log_stays_usable(
             assert served(log, end, 1) is not None
 
 
-def test_a_cut_off_old_segment_is_a_hole_that_is_not_papered_over(
+def test_the_torn_batch_of_an_old_segment_is_never_served(
     stored: tuple[Path, list[Placed]], tmp_path: Path
 ) -> None:
     template, placed = stored

@@ -34,7 +34,7 @@ _EPOCH_BYTES = range(12, 16)
 def stored(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[Placed]]:
-    """A log after a kill, with nothing or most of it on stable storage."""
+    """A log after a kill; nothing or most of the log is on stable storage."""
     path: Path = tmp_path_factory.mktemp("template")
     placed = make_log(path, BATCHES, durable=request.param)
     assert len({each.path for each in placed}) >= 4
@@ -50,7 +50,7 @@ def split(placed: list[Placed], position: int) -> tuple[list[Placed], list[Place
     return placed[: len(placed) - len(lost)], lost
 
 
-def test_a_tail_cut_off_at_every_byte(stored: tuple[Path, list[Placed]], tmp_path: Path) -> None:
+def test_a_tail_truncated_at_every_byte(stored: tuple[Path, list[Placed]], tmp_path: Path) -> None:
     template, placed = stored
     last = placed[-1]
     for position in range(placed[-TAIL].start, last.end + 1):
@@ -111,7 +111,7 @@ def test_bytes_after_the_last_batch_are_truncated(
     check_kept(path, placed, [])
 
 
-def test_an_old_copy_of_a_batch_after_the_end_is_cut(
+def test_an_old_copy_of_a_batch_after_the_end_is_truncated(
     stored: tuple[Path, list[Placed]], tmp_path: Path
 ) -> None:
     template, placed = stored
@@ -124,7 +124,7 @@ def test_an_old_copy_of_a_batch_after_the_end_is_cut(
 @pytest.mark.parametrize("kinds", [("index",), ("timeindex",), ("index", "timeindex")])
 @pytest.mark.parametrize("how", ["removed", "noise", "zeros"])
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
-def test_lost_indexes_are_made_anew(
+def test_lost_indexes_are_rebuilt(
     tmp_path: Path, kinds: tuple[str, ...], how: str, clean: bool
 ) -> None:
     path = tmp_path / "data"
@@ -145,7 +145,7 @@ def test_lost_indexes_are_made_anew(
     check_kept(path, placed, [])
 
 
-def test_lost_snapshots_are_made_anew(stored: tuple[Path, list[Placed]], tmp_path: Path) -> None:
+def test_lost_snapshots_are_rebuilt(stored: tuple[Path, list[Placed]], tmp_path: Path) -> None:
     template, placed = stored
     for how in ("removed", "damaged"):
         path = copy_of(template, tmp_path / "data")
@@ -183,7 +183,7 @@ def test_lost_checkpoints_lose_no_records(
     check_kept(path, placed, [])
 
 
-def test_an_empty_new_segment_is_no_trouble(
+def test_recovery_accepts_an_empty_new_segment(
     stored: tuple[Path, list[Placed]], tmp_path: Path
 ) -> None:
     template, placed = stored

@@ -1,4 +1,4 @@
-"""The twenty questions: each leads to a file that ARCHITECTURE.md names, and to a name in it."""
+"""Each question of finding-your-way leads to a name in a file that ARCHITECTURE.md names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 ROOT = Path(__file__).parents[2]
-QUESTIONS = 20
+QUESTIONS_MIN = 20
 
 
 class Row(NamedTuple):
@@ -26,9 +26,9 @@ def rows() -> list[Row]:
     ]
 
 
-def test_there_are_twenty_questions_with_a_file_each() -> None:
-    assert len(rows()) == QUESTIONS
-    assert len({row.question for row in rows()}) == QUESTIONS
+def test_there_are_twenty_questions_or_more_and_none_twice() -> None:
+    assert len(rows()) >= QUESTIONS_MIN
+    assert len({row.question for row in rows()}) == len(rows())
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.file)

@@ -12,7 +12,9 @@ import pytest
 from millstream.env.termination import (
     TERMINATION_SIGNALS,
     add_termination_handler,
+    exit_at_sigterm,
     on_termination,
+    preserved_interrupt_handler,
 )
 
 
@@ -92,3 +94,21 @@ def test_an_event_loop_calls_back() -> None:
             await stopped.wait()
 
     asyncio.run(run())
+
+
+def test_a_program_exits_at_sigterm() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    exit_at_sigterm()
+    try:
+        with pytest.raises(SystemExit) as exit_:
+            send(signal.SIGTERM)
+        assert exit_.value.code == 128 + signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_the_handler_of_interrupts_is_restored() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with preserved_interrupt_handler():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -52,7 +52,7 @@ def client(broker: BrokerProcess) -> Iterator[RawClient]:
         yield connection
 
 
-def test_a_frame_that_dribbles_in_is_cut_off(client: RawClient) -> None:
+def test_a_slow_frame_closes_the_connection(client: RawClient) -> None:
     frame = encode_frame(MetadataRequest(topics=None), 12, 1)
     deadline = time.monotonic() + PATIENCE_S
     position = 0
@@ -72,12 +72,14 @@ def test_a_frame_that_dribbles_in_is_cut_off(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("start", [b"\0", b"\0\0\0", b"\0\0\0\x20", b"\0\0\0\x20\0\3\0\0"])
-def test_a_frame_that_stops_is_cut_off(client: RawClient, start: bytes) -> None:
+def test_an_unfinished_frame_closes_the_connection(client: RawClient, start: bytes) -> None:
     client.send_raw(start)
     assert client.is_closed_within(PATIENCE_S)
 
 
-def test_silence_is_cut_off_but_waiting_is_not(broker: BrokerProcess, client: RawClient) -> None:
+def test_an_idle_connection_is_closed_unless_a_request_waits(
+    broker: BrokerProcess, client: RawClient
+) -> None:
     client.create_topic("quiet")
     with RawClient(broker.host, broker.port) as waiter:
         waiter.send(fetch_request([("quiet", 0, 0)], max_wait_ms=60_000, min_bytes=1), 12)
@@ -87,7 +89,9 @@ def test_silence_is_cut_off_but_waiting_is_not(broker: BrokerProcess, client: Ra
         assert waiter.receive().responses[0].partitions[0].error_code == 0
 
 
-def test_a_client_that_never_reads_is_cut_off(broker: BrokerProcess, client: RawClient) -> None:
+def test_a_client_that_never_reads_is_disconnected(
+    broker: BrokerProcess, client: RawClient
+) -> None:
     client.create_topic("bulky")
     for _ in range(8):
         assert client.produce("bulky", values_batch(bytes(1_000_000))).error_code == 0
@@ -118,7 +122,7 @@ def test_a_client_that_never_reads_is_cut_off(broker: BrokerProcess, client: Raw
 
 
 @pytest.mark.parametrize("size", [FRAME_BYTES_MAX + 1, 2**31 - 1])
-def test_a_frame_that_is_too_large_is_refused_at_once(client: RawClient, size: int) -> None:
+def test_a_frame_that_is_too_large_is_rejected_at_once(client: RawClient, size: int) -> None:
     client.send_raw(size.to_bytes(4))
     assert client.is_closed_within(PATIENCE_S)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 from uuid import uuid4
 
@@ -79,12 +78,7 @@ class Crew:
         self.fill()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for member in [*self.members, *self._gone]:
             member.dispose()
         self._feed.stop()

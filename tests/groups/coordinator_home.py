@@ -35,7 +35,7 @@ class ReplyResults:
         return Reply(ReplyKind.JOIN_GROUP, CallbackFailures(), note, note)
 
 
-class CoordinatorHome(ReplicaHome):
+class GroupHome(ReplicaHome):
     """A `ReplicaHome` with a group coordinator."""
 
     def __init__(self, path: Path, options: GroupCoordinatorOptions | None = None) -> None:

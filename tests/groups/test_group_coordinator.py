@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from groups.classic_world import subscription
-from groups.coordinator_home import PARTITION_COUNT, CoordinatorHome, ReplyResults, commit_of
+from groups.coordinator_home import PARTITION_COUNT, GroupHome, ReplyResults, commit_of
+from harness.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions, TransactionEnd
 from millstream.coordination.key_partition import partition_of
@@ -48,29 +49,15 @@ OPTIONS = GroupCoordinatorOptions(
 )
 
 
-def run(path: Path, body: Callable[[CoordinatorHome], Awaitable[None]], **options: Any) -> None:
-    async def main() -> None:
-        home = CoordinatorHome(path, options.get("options", OPTIONS))
-        home.open()
-        try:
-            await body(home)
-        finally:
-            await home.close()
-
-    asyncio.run(main())
+def run(path: Path, body: Callable[[GroupHome], Awaitable[None]], **options: Any) -> None:
+    run_home(GroupHome(path, options.get("options", OPTIONS)), body)
 
 
-async def turns(count: int = 3) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def loaded(home: CoordinatorHome) -> None:
-    for _ in range(10_000):
-        await asyncio.sleep(0)
-        if all(shard.state is ShardState.ACTIVE for shard in home.shards._shards.values()):
-            return
-    raise AssertionError("not loaded")
+async def loaded(home: GroupHome) -> None:
+    shards = home.shards._shards
+    await turns_until(
+        lambda: all(each.state is ShardState.ACTIVE for each in shards.values()), "not loaded"
+    )
 
 
 def offset_of(coordinator: GroupCoordinator, group_id: str, topic: str, number: int) -> int | None:
@@ -79,7 +66,7 @@ def offset_of(coordinator: GroupCoordinator, group_id: str, topic: str, number: 
 
 
 def join(
-    home: CoordinatorHome, responses: ReplyResults, name: str, member_id: str = "", **fields: Any
+    home: GroupHome, responses: ReplyResults, name: str, member_id: str = "", **fields: Any
 ) -> None:
     request = JoinGroupRequest(
         group_id=fields.pop("group_id", "g"),
@@ -94,11 +81,11 @@ def join(
     home.coordinator.join(request, Caller("c", "/127.0.0.1", 3), responses.reply(name))
 
 
-async def stable_member(home: CoordinatorHome, responses: ReplyResults) -> str:
+async def stable_member(home: GroupHome, responses: ReplyResults) -> str:
     """Create generation 1 of group g with one member; return its id."""
     join(home, responses, "stable join")
     home.pass_time(1)
-    await turns()
+    await turns(3)
     member_id: str = responses.got["stable join"].member_id
     home.coordinator.sync(
         SyncGroupRequest(
@@ -109,19 +96,19 @@ async def stable_member(home: CoordinatorHome, responses: ReplyResults) -> str:
         ),
         responses.reply("stable sync"),
     )
-    await turns()
+    await turns(3)
     assert responses.got["stable sync"].assignment == PART
     return member_id
 
 
 def test_commits_of_one_loop_iteration_share_a_batch_and_survive(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         for number in range(100):
             commit = commit_of("g", ("t", number, number * 7))
             home.coordinator.commit(commit, responses.reply(str(number)))
         assert responses.got == {}
-        await turns()
+        await turns(3)
         assert list(responses.got.values()) == [None] * 100
         log = home.partition(partition_of("g", PARTITION_COUNT)).log
         data = log.read(0, 10**6, log.log_end_offset, True).read()
@@ -143,12 +130,12 @@ def test_commits_of_one_loop_iteration_share_a_batch_and_survive(tmp_path: Path)
 
 
 def test_many_records_are_split_into_batches_that_fit(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         for number in range(30):
             offsets = [("topic" * 40, number * 1000 + each, each) for each in range(1000)]
             home.coordinator.commit(commit_of("g", *offsets), responses.reply(str(number)))
-        await turns()
+        await turns(3)
         assert list(responses.got.values()) == [None] * 30
         assert home.end_offsets() == 30_000
         coordinator = await home.reopen()
@@ -159,7 +146,7 @@ def test_many_records_are_split_into_batches_that_fit(tmp_path: Path) -> None:
 
 
 def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         member_id = await stable_member(home, ReplyResults())
         coordinator = await home.reopen()
         with pytest.raises(BrokerError) as refused:
@@ -175,7 +162,7 @@ def test_a_heartbeat_succeeds_while_the_group_is_loaded(tmp_path: Path) -> None:
 
 
 def test_members_and_their_assignment_survive_a_restart(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         member_id = await stable_member(home, ReplyResults())
         coordinator = await home.reopen()
         await loaded(home)
@@ -189,7 +176,7 @@ def test_members_and_their_assignment_survive_a_restart(tmp_path: Path) -> None:
 
 
 def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         join(home, responses, "no id", group_id="")
         join(home, responses, "short", session_timeout_ms=5999)
@@ -221,7 +208,7 @@ def test_requests_that_no_group_can_serve(tmp_path: Path) -> None:
 
 
 def test_a_rejected_commit_changes_nothing(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         before = home.end_offsets()
@@ -232,7 +219,7 @@ def test_a_rejected_commit_changes_nothing(tmp_path: Path) -> None:
         assert responses.got["unknown"] == ErrorCode.UNKNOWN_MEMBER_ID
         current = commit_of("g", ("t", 0, 6), member_id=member_id, generation=1)
         home.coordinator.commit(current, responses.reply("current"))
-        await turns()
+        await turns(3)
         assert responses.got["current"] is None
         assert offset_of(home.coordinator, "g", "t", 0) == 6
         assert home.end_offsets() == before + 1
@@ -243,10 +230,10 @@ def test_a_rejected_commit_changes_nothing(tmp_path: Path) -> None:
 def test_state_whose_append_failed_is_reloaded_from_the_log(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("before"))
-        await turns()
+        await turns(3)
         partition = home.partition(partition_of("g", PARTITION_COUNT))
 
         def fail(*_: object, **__: object) -> None:
@@ -256,27 +243,27 @@ def test_state_whose_append_failed_is_reloaded_from_the_log(
             patch.setattr(type(partition), "append", fail)
             home.coordinator.commit(commit_of("g", ("t", 0, 6)), responses.reply("lost"))
             join(home, responses, "waiting")
-            await turns()
+            await turns(3)
         assert responses.got["lost"] == ErrorCode.NOT_COORDINATOR
         assert responses.got["waiting"].error_code == ErrorCode.NOT_COORDINATOR
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
         home.coordinator.commit(commit_of("g", ("t", 0, 7)), responses.reply("after"))
-        await turns()
+        await turns(3)
         assert responses.got["after"] is None
 
     run(tmp_path, body)
 
 
 def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         responses = ReplyResults()
         coordinator = home.coordinator
         coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("commit"))
-        await turns()
+        await turns(3)
         coordinator.respond("g", responses.reply("read"), "a response made of it")
-        await turns()
+        await turns(3)
         assert responses.got == {}
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         assert partition.leadership is not None
@@ -286,7 +273,7 @@ def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) 
         partition.advance_high_watermark()
         assert responses.got == {"commit": None, "read": "a response made of it"}
         coordinator.commit(commit_of("g", ("t", 0, 6)), responses.reply("too late"))
-        await turns()
+        await turns(3)
         home.apply_image(home.picture(leader=2, isr=(1, 2), epoch=2))
         assert responses.got["too late"] == ErrorCode.NOT_COORDINATOR
 
@@ -294,7 +281,7 @@ def test_no_reply_is_delivered_before_its_records_are_committed(tmp_path: Path) 
 
 
 def test_a_commit_times_out_if_replicas_do_not_fetch(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         response: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         reply: Reply[Any] = Reply(
@@ -309,7 +296,7 @@ def test_a_commit_times_out_if_replicas_do_not_fetch(tmp_path: Path) -> None:
 
 
 def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         join(home, responses, "newcomer")
@@ -330,13 +317,13 @@ def test_a_group_that_moves_away_and_comes_back(tmp_path: Path) -> None:
 
 
 def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         home.apply_image(home.picture(t=1, u=1))
         responses = ReplyResults()
         home.coordinator.commit(commit_of("g", ("t", 0, 1), ("u", 0, 2)), responses.reply("it"))
-        await turns()
+        await turns(3)
         home.apply_image(home.picture(u=1))
-        await turns()
+        await turns(3)
         coordinator = await home.reopen()
         await loaded(home)
         assert offset_of(coordinator, "g", "t", 0) is None
@@ -346,13 +333,13 @@ def test_offsets_of_a_deleted_topic_are_deleted(tmp_path: Path) -> None:
 
 
 def test_a_group_expires_with_its_last_offset(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         commit = commit_of("g", ("t", 0, 1), ("t", 1, 1))
         home.coordinator.commit(commit, responses.reply("it"))
         # The offsets were committed in 1970.
         assert await home.shards.expire_offsets() == 2
-        await turns()
+        await turns(3)
         assert list(home.shards.all_groups()) == []
         await home.reopen()
         await loaded(home)
@@ -363,7 +350,7 @@ def test_a_group_expires_with_its_last_offset(tmp_path: Path) -> None:
 
 
 def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
@@ -373,7 +360,7 @@ def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
         assert responses.got["delete"] == ErrorCode.NON_EMPTY_GROUP
         places = [("t", 0), ("other", 0)]
         home.coordinator.delete_offsets("g", places, responses.reply("delete offsets"))
-        await turns()
+        await turns(3)
         assert responses.got["delete offsets"] == [
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
             ErrorCode.NONE,
@@ -390,7 +377,7 @@ def test_a_group_with_members_keeps_its_offsets(tmp_path: Path) -> None:
 
 
 def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         fields: dict[str, Any] = {"member_id": member_id, "generation": 1}
@@ -399,7 +386,7 @@ def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
         leaving = [LeaveGroupRequest.Member(member_id=member_id)]
         home.coordinator.leave("g", leaving, responses.reply("leave"))
         home.coordinator.delete_group("g", responses.reply("delete"))
-        await turns()
+        await turns(3)
         assert responses.got["delete"] is None
         assert home.coordinator.find("g") is None
         coordinator = await home.reopen()
@@ -411,7 +398,7 @@ def test_a_deleted_group_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         for number in range(500):
             responses = ReplyResults()
             request = JoinGroupRequest(
@@ -433,10 +420,10 @@ def test_failed_joins_leave_no_group(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         home.coordinator.commit(commit_of("g", ("t", 0, 1)), responses.reply("one"))
-        await turns()
+        await turns(3)
         shard = home.shards.of("g")
         records: list[tuple[bytes, bytes | None]] = [
             (b"\0\1\0", b"x"),
@@ -446,7 +433,7 @@ def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
         ]
         shard.carry_out("g", Effects(records=records))
         home.coordinator.commit(commit_of("g", ("t", 1, 2)), responses.reply("two"))
-        await turns()
+        await turns(3)
         coordinator = await home.reopen()
         await loaded(home)
         assert offset_of(coordinator, "g", "t", 0) == 1
@@ -455,9 +442,7 @@ def test_a_damaged_record_is_skipped(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
-def consumer_heartbeat(
-    home: CoordinatorHome, responses: ReplyResults, name: str, epoch: int = 0
-) -> None:
+def consumer_heartbeat(home: GroupHome, responses: ReplyResults, name: str, epoch: int = 0) -> None:
     request = ConsumerGroupHeartbeatRequest(group_id="g", member_id="new", member_epoch=epoch)
     if epoch == 0:
         request.rebalance_timeout_ms = 30_000
@@ -469,12 +454,12 @@ def consumer_heartbeat(
 
 
 def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         home.apply_image(home.picture(t=2))
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         consumer_heartbeat(home, responses, "up")
-        await turns()
+        await turns(3)
         assert responses.got["up"].error_code == ErrorCode.NONE
         coordinator = await home.reopen()
         await loaded(home)
@@ -482,7 +467,7 @@ def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) ->
         assert isinstance(group, ConsumerGroup)
         assert set(group.state.members) == {member_id, "new"}
         consumer_heartbeat(home, responses, "down", epoch=-1)
-        await turns()
+        await turns(3)
         coordinator = await home.reopen()
         await loaded(home)
         classic = coordinator.find("g")
@@ -493,7 +478,7 @@ def test_a_group_that_changed_its_protocol_survives_a_restart(tmp_path: Path) ->
 
 
 def test_a_protocol_change_that_the_settings_forbid_is_rejected(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         await stable_member(home, responses)
         consumer_heartbeat(home, responses, "up")
@@ -506,13 +491,13 @@ def test_a_protocol_change_that_the_settings_forbid_is_rejected(tmp_path: Path) 
 
 
 def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         home.apply_image(home.picture(t=2))
         responses = ReplyResults()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply("commit"))
         consumer_heartbeat(home, responses, "join")
         consumer_heartbeat(home, responses, "leave", epoch=-1)
-        await turns()
+        await turns(3)
         assert isinstance(home.coordinator.find("g"), ConsumerGroup)
         await stable_member(home, responses)
         coordinator = await home.reopen()
@@ -527,28 +512,28 @@ def test_an_empty_group_is_replaced_by_one_of_the_other_protocol(tmp_path: Path)
 
 
 async def commit_pending(
-    home: CoordinatorHome, group_id: str, producer: ProducerIdAndEpoch, offset: int
+    home: GroupHome, group_id: str, producer: ProducerIdAndEpoch, offset: int
 ) -> None:
     responses = ReplyResults()
     commit = commit_of(group_id, ("t", 0, offset), producer=producer)
     home.coordinator.commit(commit, responses.reply())
-    await turns()
+    await turns(3)
     assert responses.got == {"it": None}
 
 
 async def complete_transaction(
-    home: CoordinatorHome, producer: ProducerIdAndEpoch, *, is_commit: bool
+    home: GroupHome, producer: ProducerIdAndEpoch, *, is_commit: bool
 ) -> None:
     responses = ReplyResults()
     for index in range(PARTITION_COUNT):
         end = TransactionEnd(producer, is_commit, coordinator_epoch=0)
         home.coordinator.end_transaction(index, end, responses.reply(str(index)))
-    await turns()
+    await turns(3)
     assert set(responses.got.values()) == {None}
 
 
 def test_offsets_of_a_transaction_are_committed_by_its_marker(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         await commit_pending(home, "g", ProducerIdAndEpoch(7, 0), 10)
         await commit_pending(home, "h", ProducerIdAndEpoch(8, 0), 20)
         await commit_pending(home, "i", ProducerIdAndEpoch(9, 0), 30)
@@ -571,14 +556,14 @@ def test_offsets_of_a_transaction_are_committed_by_its_marker(tmp_path: Path) ->
 
 
 def test_offsets_of_different_transactions_share_no_batch(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         for number, producer in enumerate(
             (None, ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(7, 3), ProducerIdAndEpoch(8, 0))
         ):
             commit = commit_of("g", ("t", number, number), producer=producer)
             home.coordinator.commit(commit, responses.reply(str(number)))
-        await turns()
+        await turns(3)
         partition = home.partition(partition_of("g", PARTITION_COUNT))
         data = partition.log.read(0, 1 << 20, 100, True).read()
         found = [
@@ -591,12 +576,12 @@ def test_offsets_of_different_transactions_share_no_batch(tmp_path: Path) -> Non
 
 
 def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         await commit_pending(home, "g", ProducerIdAndEpoch(7, 1), 10)
         late = commit_of("g", ("t", 0, 5), producer=ProducerIdAndEpoch(7, 0))
         home.coordinator.commit(late, responses.reply("late"))
-        await turns()
+        await turns(3)
         assert responses.got == {"late": ErrorCode.INVALID_PRODUCER_EPOCH}
         await loaded(home)
         assert home.coordinator.offsets("g").is_unstable("t", 0)
@@ -607,10 +592,10 @@ def test_a_fenced_producer_commits_no_offsets(tmp_path: Path) -> None:
 
 
 def test_a_fenced_broker_coordinates_nothing_and_reloads_afterwards(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         home.coordinator.commit(commit_of("g", ("t", 0, 5)), responses.reply())
-        await turns()
+        await turns(3)
         home.apply_image(home.picture(isr=(1, 2), epoch=1))
         await loaded(home)
         assert offset_of(home.coordinator, "g", "t", 0) == 5
@@ -648,14 +633,14 @@ def test_a_member_that_has_just_joined_survives_many_due_timers(
     """After a stall many timers are due. The first one expires the session of the other member,
     which completes the join; the later timers belong to the state before."""
 
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         gone = await stable_member(home, responses)
         join(home, responses, "newcomer")
-        await turns()
+        await turns(3)
         assert "newcomer" not in responses.got
         home.pass_time(30_005)
-        await turns()
+        await turns(3)
         joined = responses.got["newcomer"]
         assert (joined.error_code, joined.leader) == (0, joined.member_id)
         (group,) = home.shards.all_groups()
@@ -668,7 +653,7 @@ def test_a_member_that_has_just_joined_survives_many_due_timers(
 def test_a_stalled_broker_reads_heartbeats_before_sessions_expire(
     tmp_path: Path,
 ) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         member_id = await stable_member(home, responses)
         (group,) = home.shards.all_groups()
@@ -695,12 +680,12 @@ def test_a_stalled_broker_reads_heartbeats_before_sessions_expire(
 def test_a_timer_that_raises_is_retried_and_delays_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: GroupHome) -> None:
         responses = ReplyResults()
         for group_id in ("bad", "good"):
             join(home, responses, group_id, group_id=group_id)
         home.pass_time(1)
-        await turns()
+        await turns(3)
         expire = ClassicGroup.expire
         fails = True
 

@@ -20,10 +20,8 @@ from typing import Final
 import pytest
 
 from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster
+from harness.process_cluster import ProcessCluster, coordinator_id
 from harness.raw_client import RawClient
-from millstream.model.error import ErrorCode
-from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.metadata import MetadataRequest
 
 #: The names of test parameters by number of brokers.
@@ -133,18 +131,7 @@ class Brokers:
 
     def coordinator(self, key: str, key_type: int) -> int:
         """Return the node id of the coordinator of a group or a transactional id."""
-        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        found: list[int] = []
-
-        def is_found() -> bool:
-            with self.client() as client:
-                (row,) = client.call(request).coordinators
-            if row.error_code == ErrorCode.NONE:
-                found.append(row.node_id)
-            return bool(found)
-
-        wait_until(is_found, f"the coordinator of {key}")
-        return found[0]
+        return coordinator_id(self.client, key, key_type)
 
     def coordinator_client(self, key: str, key_type: int) -> RawClient:
         """Return a connection to the coordinator of a group or a transactional id."""

@@ -20,7 +20,6 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeAlias
 
 from msgspec import Struct
@@ -127,12 +126,7 @@ class Recorder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
     def begin(self, planned: Iterable[Send] = ()) -> None:

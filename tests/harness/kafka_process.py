@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,3 +29,14 @@ def kafka_broker() -> Iterator[Any]:
         yield broker
     finally:
         broker.remove()
+
+
+@contextmanager
+def running_kafka(settings: Mapping[str, object]) -> Iterator[str]:
+    """Run a broker with these settings; yields its address."""
+    with kafka_broker() as broker:
+        file = broker.folder / "server.properties"
+        lines = "".join(f"{name}={value}\n" for name, value in settings.items())
+        file.write_text(file.read_text() + lines)
+        broker.start()
+        yield broker.bootstrap

@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 
 import psycopg
 
@@ -97,10 +96,5 @@ class PostgresProcess(ServerProcess):
         shutil.rmtree(self.folder, ignore_errors=True)
         return code
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()

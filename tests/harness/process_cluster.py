@@ -7,7 +7,7 @@ with ProcessCluster(tmp_path, count=3) as cluster:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -106,15 +106,20 @@ class ProcessCluster:
 
     def coordinator(self, key: str, key_type: int) -> int:
         """Return the node id of the coordinator of a group or a transactional id."""
-        request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
-        found: list[int] = []
+        return coordinator_id(self.client, key, key_type)
 
-        def is_found() -> bool:
-            with self.client() as client:
-                (row,) = client.call(request).coordinators
-            if row.error_code == ErrorCode.NONE:
-                found.append(row.node_id)
-            return bool(found)
 
-        wait_until(is_found, f"the coordinator of {key}")
-        return found[0]
+def coordinator_id(connect: Callable[[], RawClient], key: str, key_type: int) -> int:
+    """Return the node id of the coordinator of a group or a transactional id, once it has one."""
+    request = FindCoordinatorRequest(coordinator_keys=[key], key_type=key_type)
+    found: list[int] = []
+
+    def is_found() -> bool:
+        with connect() as client:
+            (row,) = client.call(request).coordinators
+        if row.error_code == ErrorCode.NONE:
+            found.append(row.node_id)
+        return bool(found)
+
+    wait_until(is_found, f"the coordinator of {key}")
+    return found[0]

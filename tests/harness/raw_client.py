@@ -11,7 +11,6 @@ import struct
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from millstream.model.error import ErrorCode
@@ -102,12 +101,7 @@ class RawClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

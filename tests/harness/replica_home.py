@@ -5,8 +5,11 @@ Tests of coordinators use it. The clock is fixed, and the test sets the metadata
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from harness.log_home import StillClock
 from millstream.env.disk import SystemDisk
@@ -83,3 +86,42 @@ def picture(
         topics=Map({topic.name: topic for topic in records}),
         topic_names=Map({topic.topic_id: topic.name for topic in records}),
     )
+
+
+class CoordinatorHome(Protocol):
+    """A home with a coordinator, which `open` starts."""
+
+    def open(self) -> object: ...
+
+    async def close(self) -> None: ...
+
+
+H = TypeVar("H", bound=CoordinatorHome)
+
+
+def run_home(home: H, body: Callable[[H], Awaitable[None]]) -> None:
+    """Open the home on an event loop, await `body`, and close the home."""
+
+    async def main() -> None:
+        home.open()
+        try:
+            await body(home)
+        finally:
+            await home.close()
+
+    asyncio.run(main())
+
+
+async def turns(count: int = 5) -> None:
+    """Give the event loop some turns."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def turns_until(condition: Callable[[], bool], what: str) -> None:
+    """Give the event loop turns until the condition holds."""
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if condition():
+            return
+    raise AssertionError(what)

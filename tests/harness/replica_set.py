@@ -14,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace, TracebackType
+from types import SimpleNamespace
 from typing import Any, Self, cast
 
 import msgspec
@@ -247,12 +247,7 @@ class ReplicaSet:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for peer in self._peers.values():
             peer.close()
         for node in self.nodes.values():

@@ -15,7 +15,6 @@ import random
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import msgspec
@@ -90,12 +89,7 @@ class ServerSet:
         images = [server.services.catalog.image for server in self.servers.values()]
         return all(len(image.brokers) == len(self.servers) for image in images)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for node_id in list(self.servers):
             self.stop(node_id)
         self._loop.call_soon_threadsafe(self._loop.stop)

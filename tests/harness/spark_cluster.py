@@ -13,7 +13,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import pyspark
@@ -45,12 +44,7 @@ class SparkCluster:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

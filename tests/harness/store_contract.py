@@ -30,7 +30,7 @@ DEADLINE = 20
 
 
 async def collect(store: MetadataStore, prefix: str, start: int, size: int) -> list[WatchEvent]:
-    """The first `size` changes of a watch, and whatever came with them."""
+    """Return the first `size` changes of a watch, and those that came with them."""
     found: list[WatchEvent] = []
     async with asyncio.timeout(DEADLINE), aclosing(store.watch(prefix, start)) as changes:
         async for events in changes:
@@ -217,7 +217,7 @@ class StoreContract:
                 await collect(store, "", first.revision, 1)
             assert raised.value.wanted == first.revision
             assert raised.value.oldest > first.revision
-            # What is still kept can be watched.
+            # Changes that are still kept can be watched.
             last = await store.transact([], [Put("a", b"2")])
             assert await collect(store, "", last.revision, 1) == [("a", b"2", last.revision)]
 
@@ -297,7 +297,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_a_transaction_that_is_too_large_is_refused(self) -> None:
+    def test_a_transaction_that_is_too_large_is_rejected(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             puts = [Put(f"k{n}", b"") for n in range(store.changes_max + 1)]
             with pytest.raises(MetadataStoreError, match="may hold"):
@@ -307,7 +307,7 @@ class StoreContract:
 
         self.run(scenario)
 
-    def test_closing_ends_watches_and_refuses_calls(self) -> None:
+    def test_closing_ends_watches_and_rejects_calls(self) -> None:
         async def scenario(store: MetadataStore) -> None:
             put = await store.transact([], [Put("a", b"1")])
             watching = asyncio.create_task(collect(store, "never", put.revision, 1))

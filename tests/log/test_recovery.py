@@ -157,7 +157,7 @@ def test_garbage_in_indexes_is_noticed(new_home: NewHome, clean: bool) -> None:
         shutil.rmtree(copy.path)
 
 
-def test_damage_cuts_off_the_segments_behind_it(home: LogHome) -> None:
+def test_segments_behind_damage_are_deleted(home: LogHome) -> None:
     batches = _fill(home, 80)
     first, second, *later = sorted(home.log_path.glob("*.log"))
     assert len(later) > 1

@@ -108,7 +108,7 @@ def test_old_segments_and_deleted_logs_are_removed(new_home: NewHome) -> None:
     _with_upkeep(home, lambda: None, lambda: not path.exists())
 
 
-def test_one_log_that_raises_keeps_no_other_from_retention(
+def test_a_log_that_raises_does_not_affect_the_retention_of_others(
     new_home: NewHome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = new_home(TopicConfig(segment_bytes=1000, retention_ms=100))

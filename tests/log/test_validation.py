@@ -60,7 +60,7 @@ def _rejected(log: PartitionLog, batch: bytearray) -> tuple[ErrorCode, list[int]
 
 @pytest.mark.parametrize("codec", CompressionType)
 @pytest.mark.parametrize("policy", [_COMPACT, frozenset({"compact", "delete"})])
-def test_a_compacted_topic_wants_keys(
+def test_a_compacted_topic_requires_keys(
     new_home: NewHome, policy: frozenset[str], codec: CompressionType
 ) -> None:
     log = new_home(TopicConfig(cleanup_policy=policy)).open()
@@ -110,7 +110,7 @@ def test_records_stay_opaque_if_no_topic_setting_concerns_them(new_home: NewHome
 
 
 @pytest.mark.parametrize("config", [TopicConfig(), TopicConfig(cleanup_policy=_COMPACT)])
-def test_a_header_that_tells_a_later_time_is_corrected(
+def test_a_header_with_a_later_timestamp_is_corrected(
     new_home: NewHome, config: TopicConfig
 ) -> None:
     log = new_home(config).open()

@@ -1,4 +1,4 @@
-"""Makes the brokers of a run secure: TLS between everybody, logins by SCRAM, and ACLs."""
+"""Makes the brokers of a run secure: TLS on every connection, logins by SCRAM, and ACLs."""
 
 from __future__ import annotations
 

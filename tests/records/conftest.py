@@ -20,7 +20,8 @@ from types import ModuleType
 import pytest
 
 import millstream.records
-from millstream.records import builder, encoded, fetched, record, validation
+from millstream.records import builder, record, validation
+from millstream.records.arrow import fetch_decoder, row_encoder
 from millstream.spark import arrow
 
 _SOURCE = Path(millstream.records.__file__).parent
@@ -28,7 +29,12 @@ _ROOT = Path(__file__).parents[2]
 _CFLAGS = os.environ.get("KERNEL_CFLAGS", "-O1")
 
 
-_NAMES = ("kernel", "arrow_decode", "arrow_encode")
+#: The path of each kernel in the package, without its ending.
+_PATHS = {
+    "kernel": "kernel",
+    "arrow_decode": "arrow/arrow_decode",
+    "arrow_encode": "arrow/arrow_encode",
+}
 
 
 def _load(path: Path, name: str) -> ModuleType:
@@ -42,7 +48,7 @@ def _load(path: Path, name: str) -> ModuleType:
 
 def _compile(cache: Path) -> Path:
     """Compile the kernels, once for each version of the sources."""
-    sources = sorted(_SOURCE.glob("*.pxd")) + [_SOURCE / f"{name}.py" for name in _NAMES]
+    sources = sorted(_SOURCE.rglob("*.pxd")) + [_SOURCE / f"{path}.py" for path in _PATHS.values()]
     content = b"".join(path.read_bytes() for path in [*sources, _ROOT / "setup.py"])
     content += _CFLAGS.encode()
     built = cache / hashlib.sha256(content).hexdigest()[:16]
@@ -50,9 +56,9 @@ def _compile(cache: Path) -> Path:
         return built
     work = cache / f"{built.name}-{os.getpid()}"
     package = work / "src/millstream/records"
-    package.mkdir(parents=True)
-    for path in [_SOURCE / "__init__.py", *sources]:
-        shutil.copy(path, package)
+    (package / "arrow").mkdir(parents=True)
+    for path in [*_SOURCE.glob("__init__.py"), *_SOURCE.glob("arrow/__init__.py"), *sources]:
+        shutil.copy(path, package / path.relative_to(_SOURCE))
     shutil.copy(_SOURCE.parent / "__init__.py", package.parent)
     shutil.copy(_ROOT / "setup.py", work)
     run = subprocess.run(
@@ -65,7 +71,7 @@ def _compile(cache: Path) -> Path:
         check=False,
     )
     made = work / "out/millstream/records"
-    if len(list(made.glob("*.so"))) == len(_NAMES):
+    if len(list(made.rglob("*.so"))) == len(_PATHS):
         made.replace(built)
     shutil.rmtree(work)
     assert built.exists(), f"the kernels do not compile:\n{run.stdout}\n{run.stderr}"
@@ -89,12 +95,12 @@ def _both(name: str) -> tuple[Callable[..., ModuleType], Callable[..., ModuleTyp
 
     @pytest.fixture(scope="session", name=f"plain_{name}")
     def plain() -> ModuleType:
-        return _load(_SOURCE / f"{name}.py", f"plain.{name}")
+        return _load(_SOURCE / f"{_PATHS[name]}.py", f"plain.{name}")
 
     @pytest.fixture(scope="session", name=f"compiled_{name}")
     def compiled(compiled_kernels: Path) -> ModuleType:
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
-        return _load(compiled_kernels / f"{name}{suffix}", f"compiled.{name}")
+        return _load(compiled_kernels / f"{_PATHS[name]}{suffix}", f"compiled.{name}")
 
     return plain, compiled
 
@@ -118,8 +124,8 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
 def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """One of the two decoders, patched into the package."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_decode")
-    monkeypatch.setattr(fetched, "RecordRun", module.RecordRun)
-    monkeypatch.setattr(fetched, "Rows", module.Rows)
+    monkeypatch.setattr(fetch_decoder, "RecordRun", module.RecordRun)
+    monkeypatch.setattr(fetch_decoder, "Rows", module.Rows)
     return module
 
 
@@ -127,7 +133,7 @@ def arrow_decode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 def arrow_encode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """One of the two encoders, patched into the package."""
     module: ModuleType = request.getfixturevalue(f"{request.param}_arrow_encode")
-    monkeypatch.setattr(encoded, "BatchWriter", module.BatchWriter)
-    monkeypatch.setattr(encoded, "choose_partitions", module.choose_partitions)
+    monkeypatch.setattr(row_encoder, "BatchWriter", module.BatchWriter)
+    monkeypatch.setattr(row_encoder, "choose_partitions", module.choose_partitions)
     monkeypatch.setattr(arrow, "arrow_encode", module)
     return module

@@ -82,7 +82,7 @@ def test_damage_raises_corrupt_batch(kernel: ModuleType, data: bytes) -> None:
 
 @_both
 @given(data=st.binary(max_size=200), count=st.integers(0, 5), base=_INT64)
-def test_arbitrary_bytes_decode_alike_or_raise_alike(
+def test_arbitrary_bytes_decode_equally_or_raise_equally(
     plain_kernel: ModuleType, compiled_kernel: ModuleType, data: bytes, count: int, base: int
 ) -> None:
     _assert_alike(plain_kernel, compiled_kernel, data, count, base)
@@ -102,7 +102,7 @@ _record = st.tuples(
 
 @_both
 @given(records=st.lists(_record, max_size=5), data=st.data())
-def test_flipped_bytes_decode_alike_or_raise_alike(
+def test_flipped_bytes_decode_equally_or_raise_equally(
     plain_kernel: ModuleType,
     compiled_kernel: ModuleType,
     records: list[tuple[object, ...]],

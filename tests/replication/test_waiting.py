@@ -19,7 +19,7 @@ def test_callbacks_fire_in_offset_order_once_their_offset_is_passed() -> None:
     assert len(waiters) == 0
 
 
-def test_fire_all_calls_every_callback_but_not_those_added_meanwhile() -> None:
+def test_fire_all_calls_no_callback_that_is_added_meanwhile() -> None:
     waiters = OffsetWaiters(CallbackFailures(), "t-0")
     fired: list[int] = []
     waiters.add(1, lambda: waiters.add(9, lambda: fired.append(9), None), None)

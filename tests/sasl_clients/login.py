@@ -1,4 +1,4 @@
-"""The ways in which clients log in, and brokers that all of their connections log in to."""
+"""The mechanisms by which clients log in, and brokers on which every connection has to log in."""
 
 from __future__ import annotations
 

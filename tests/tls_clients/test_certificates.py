@@ -88,7 +88,7 @@ def test_a_wrong_host_name(broker: TlsBroker) -> None:
     assert found == "CERTIFICATE_VERIFY_FAILED"
 
 
-def test_old_versions_are_refused(broker: TlsBroker) -> None:
+def test_old_versions_are_rejected(broker: TlsBroker) -> None:
     context = broker.tls.context("alice")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -38,7 +38,7 @@ class Markers:
             reply.deliver(None)
 
 
-class CoordinatorHome(ReplicaHome):
+class TransactionHome(ReplicaHome):
     """A `ReplicaHome` with a transaction coordinator."""
 
     def __init__(self, path: Path, options: TransactionOptions | None = None) -> None:

@@ -103,7 +103,7 @@ def test_an_expired_deadline_does_not_wait() -> None:
         runner.run(main())
 
 
-def test_an_action_that_raises_fails_its_own_request_only() -> None:
+def test_an_action_that_raises_fails_only_its_request() -> None:
     async def main() -> None:
         endings = FakeEndings("x")
         codes: list[ErrorCode] = []

@@ -414,7 +414,7 @@ def test_keeping_without_an_open_transaction_initialises() -> None:
     ]
 
 
-def test_a_kept_transaction_with_a_timeout_still_times_out() -> None:
+def test_a_prepared_transaction_with_a_timeout_still_times_out() -> None:
     transaction = ongoing()
     effects = transaction.keep_prepared(15, 5000, None, None, "t")
     assert effects.timers == [(TIMER, 10 + 5000)]

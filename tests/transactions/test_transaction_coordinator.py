@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions
 from millstream.coordination.shard import ShardState
@@ -18,7 +19,7 @@ from millstream.transactions import transaction_shard as shard_module
 from millstream.transactions.state import EndRequest, Marker, TransactionState
 from millstream.transactions.transaction_coordinator import InitProducerOptions
 from millstream.transactions.transaction_shards import TransactionOptions
-from transactions.coordinator_home import CoordinatorHome
+from transactions.coordinator_home import TransactionHome
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 3)
 TIMEOUT_MS = 5000
@@ -30,32 +31,18 @@ OPTIONS = TransactionOptions(
 
 def run(
     path: Path,
-    body: Callable[[CoordinatorHome], Awaitable[None]],
+    body: Callable[[TransactionHome], Awaitable[None]],
     options: TransactionOptions = OPTIONS,
 ) -> None:
-    async def main() -> None:
-        home = CoordinatorHome(path, options)
-        home.open()
-        try:
-            await body(home)
-        finally:
-            await home.close()
-
-    asyncio.run(main())
+    run_home(TransactionHome(path, options), body)
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
-        await asyncio.sleep(0)
-
-
-async def loaded(home: CoordinatorHome) -> None:
-    for _ in range(10_000):
-        await asyncio.sleep(0)
-        if all(shard.state is ShardState.ACTIVE for shard in home.shards._shards.values()):
-            await turns()
-            return
-    raise AssertionError("not loaded")
+async def loaded(home: TransactionHome) -> None:
+    shards = home.shards._shards
+    await turns_until(
+        lambda: all(each.state is ShardState.ACTIVE for each in shards.values()), "not loaded"
+    )
+    await turns()
 
 
 async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> None:
@@ -66,7 +53,7 @@ async def until(condition: Callable[[], object], seconds_max: float = 60.0) -> N
 
 
 async def begin(
-    home: CoordinatorHome, name: str = "x", *partitions: TopicPartition
+    home: TransactionHome, name: str = "x", *partitions: TopicPartition
 ) -> ProducerIdAndEpoch:
     """Start a transaction; return its producer."""
     tag = f"{name} {len(home.responses)}"
@@ -84,12 +71,12 @@ async def begin(
     return producer
 
 
-def state(home: CoordinatorHome, name: str = "x") -> TransactionState:
+def state(home: TransactionHome, name: str = "x") -> TransactionState:
     return home.coordinator.describe(name).state
 
 
 def test_replies_and_markers_wait_for_committed_records(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
@@ -111,7 +98,7 @@ def test_replies_and_markers_wait_for_committed_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_restarted_coordinator_continues(tmp_path: Path, decided: bool) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, False, 2), None, home.reply("end"))
@@ -134,7 +121,7 @@ def test_a_restarted_coordinator_continues(tmp_path: Path, decided: bool) -> Non
 
 
 def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         await begin(home, "x", A)
         await begin(home, "y", A)
         home.pass_time(TIMEOUT_MS - 1)
@@ -156,7 +143,7 @@ def test_a_timeout_aborts_also_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_new_transaction_version_applies_to_open_transactions(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         await begin(home, "x", A)
         home.shards.set_version(1)
         await begin(home, "y", B)
@@ -182,7 +169,7 @@ def test_a_new_transaction_version_applies_to_open_transactions(tmp_path: Path) 
     ],
 )
 def test_some_error_codes_end_the_retries(tmp_path: Path, code: ErrorCode, is_done: bool) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 0), None, home.reply("end"))
@@ -200,7 +187,7 @@ def test_markers_are_retried_until_they_succeed(
 ) -> None:
     monkeypatch.setattr(marker_module, "_RETRY_S", 0.001)
 
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A, B)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 0), None, home.reply("end"))
@@ -223,7 +210,7 @@ def test_markers_wait_for_replicas_that_are_slow(
     monkeypatch.setattr(shard_module, "_RETRY_S", 0.001)
     options = TransactionOptions(journal=JournalOptions(commit_timeout_ms=20))
 
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A)
         partition = home.partition_of("x")
         home.apply_image(home.picture(isr=(1, 2)))
@@ -240,7 +227,7 @@ def test_markers_wait_for_replicas_that_are_slow(
 
 
 def test_a_failed_append_reverts_the_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A)
 
         def fail(*_: Any, **__: Any) -> None:
@@ -260,7 +247,7 @@ def test_a_failed_append_reverts_the_state(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x", A)
         home.markers.answers_at_once = False
         home.coordinator.end("x", EndRequest(producer, True, 2), None, home.reply("end"))
@@ -280,7 +267,7 @@ def test_a_deposed_coordinator_stops(tmp_path: Path) -> None:
 
 
 def test_unused_ids_expire_and_are_deleted_from_the_log(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         await begin(home, "idle")
         await begin(home, "open", A)
         home.clock.now_ms += EXPIRATION_MS
@@ -301,7 +288,7 @@ def test_unused_ids_expire_and_are_deleted_from_the_log(tmp_path: Path) -> None:
 
 
 def test_a_flush_delivers_the_reply_at_once(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         producer = await begin(home, "x")
         home.coordinator.add_partitions("x", producer, [A], 2, home.reply("add"))
         assert "add" not in home.responses
@@ -317,7 +304,7 @@ def test_a_flush_delivers_the_reply_at_once(tmp_path: Path) -> None:
 
 
 def test_a_damaged_record_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def body(home: CoordinatorHome) -> None:
+    async def body(home: TransactionHome) -> None:
         await begin(home, "x", A)
         shard = home.shards.of("x")
         for key, value in ((b"", b""), (b"\0\0", b"x"), (b"\0\7other", b"x")):

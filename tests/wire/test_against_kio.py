@@ -1,6 +1,6 @@
 """Compares encodings with kio, which is generated from Kafka's definitions, in every version.
 
-kio only gets values made here: it encodes them, and decodes our encoding of them.
+kio only gets values made here: it encodes them, and decodes Millstream's encoding of them.
 """
 
 from __future__ import annotations

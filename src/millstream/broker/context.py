@@ -51,7 +51,7 @@ RECORD_ERRORS_MAX: Final = 10_000
 class Services:
     """The parts of a running broker that handlers use. The server builds and connects them."""
 
-    #: Replaced when settings change at run time: read it for each request.
+    #: Replaced when settings change at run time, so handlers read it for each request.
     config: BrokerConfig
     clock: Clock
     #: Connects to other brokers.
@@ -97,17 +97,16 @@ class Services:
 
     @property
     def brokers(self) -> list[BrokerRecord]:
-        """The live brokers; this broker while none is registered, as after an outage of the store.
-
-        A client that receives an empty list forgets all brokers: librdkafka 2.16 may then never
+        """The live brokers. While none is registered, as after an outage of the store, this broker:
+        a client that receives an empty list forgets all brokers, and librdkafka 2.16 may then never
         send a request again."""
         alive = list(self.catalog.image.brokers.values())
         return alive or ([] if self.record is None else [self.record])
 
     @property
     def controller_id(self) -> int:
-        """The controller in responses to clients; this broker while there is none, because every
-        broker executes the requests that clients send to a controller."""
+        """The controller in responses to clients. While there is none, this broker: every broker
+        executes the requests that clients send to a controller."""
         image = self.catalog.image
         return image.controller if image.controller in image.brokers else self.config.node_id
 

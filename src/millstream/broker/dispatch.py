@@ -62,7 +62,7 @@ class ApiEntry(Generic[RequestT, ResponseT]):
     #: Makes the response to a request whose handler failed; None if there is none in a version. By
     #: default the response has one error code.
     error_response: Callable[[RequestT, Context, ErrorCode], ResponseT | None] | None = None
-    #: The first version that ApiVersions lists, if it is below the first version served.
+    #: The first version that ApiVersions lists, if it is below the first version that is served.
     listed_from: int | None = None
     #: Whether parts of a response may be sent from files.
     sends_files: bool = False

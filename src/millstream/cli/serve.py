@@ -13,7 +13,6 @@ import re
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -21,6 +20,7 @@ import typer
 
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
+from millstream.cli.support.option import LogLevel
 from millstream.cli.support.profile import FILE_VARIABLE, PROFILE_VARIABLE
 from millstream.cli.support.terminal import format_time, print_json, print_table
 from millstream.model.bootstrap import SERVERS_VARIABLE
@@ -47,13 +47,6 @@ _PROTOCOLS: Final = "listener.security.protocol.map"
 _HIDDEN: Final = "(hidden)"
 #: The source of default replication factors.
 _FROM_BROKERS: Final = "number_of_brokers"
-
-
-class LogLevel(StrEnum):
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
 
 
 @guarded

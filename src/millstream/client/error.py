@@ -11,7 +11,7 @@
         CommitFailed        offsets were not committed; their records are read again
         TransactionAborted  nothing of the transaction is visible; it can be retried
         ProducerFenced      a newer producer has the transactional id
-      RegistryError         a schema registry did not do what was asked
+      RegistryError         a schema registry failed or rejected a request
         RegistryUnavailable   it cannot be reached, or does not let the client in
         SchemaRejected        the schema is invalid or incompatible; also a SerializationError
         SchemaNotFound        there is no such schema; also a SerializationError

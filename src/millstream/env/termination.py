@@ -1,12 +1,14 @@
 """SIGINT and SIGTERM: the one module that installs handlers for them.
 
 A command or a worker wraps its work in `on_termination`. A process that runs an event loop calls
-`add_termination_handler` instead: its callback runs between two steps of the loop.
+`add_termination_handler` instead: its callback runs between two steps of the loop. A program that
+only has to clean up calls `exit_at_sigterm`.
 """
 
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -58,6 +60,24 @@ def on_termination(
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def exit_at_sigterm() -> None:
+    """Raise SystemExit at SIGTERM, so that `finally` blocks run. For the rest of the process."""
+    signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+
+
+@contextmanager
+def preserved_interrupt_handler() -> Iterator[None]:
+    """Restore the handler of SIGINT at exit, if the block has installed another one.
+
+    Outside the main thread, where Python installs no handlers, this does nothing."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
 
 
 def add_termination_handler(

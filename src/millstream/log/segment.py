@@ -2,8 +2,8 @@
 
 Owns the files `<base offset, 20 digits>.log|.index|.timeindex|.txnindex`, appending to them, and
 their state in memory. The `.txnindex` exists only if a transaction was aborted; "both indexes" are
-the other two. Batches lie end to end in the `.log` file, exactly as on the wire. Reading and
-checking is `reading`; `SegmentFiles` decides when to roll.
+the other two. The `.log` file has the batches one after the other, exactly as on the wire.
+`log/reading/` reads and checks them; `SegmentFiles` decides when to roll.
 
 Durability: `append` reaches the page cache in one write. Index entries stay in memory until
 `write_indexes`. Nothing here syncs.

@@ -24,7 +24,7 @@ RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 4 * 1024 * 1024
 _POOLED_BUFFERS_MAX = 4
-#: Rejected connections that are kept open for a pause before they are closed.
+#: Rejected connections that stay open for a pause before they are closed.
 REFUSED_MAX = 1000
 
 
@@ -48,7 +48,7 @@ class ConnectionLimits:
     unread_ms_max: int = 60_000
     inflight_requests_max: int = 64
     inflight_bytes_max: int = 64 * 1024 * 1024
-    #: Frames of one connection that are handled before other connections have their turn.
+    #: Frames of one connection that are handled before those of other connections.
     pass_requests_max: int = 100
     #: Time for a TLS handshake, and the number of handshakes in progress.
     handshake_ms_max: int = 10_000

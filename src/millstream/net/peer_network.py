@@ -4,7 +4,7 @@
     login   `log_in` exchanges the messages of the login through protocols of its own
     hand    the caller's protocol gets the transport, as if it had been connected just now
 
-Callers use it like any other `Network`. They see a connection that is ready for requests, or an
+Callers use it like any other `Network`. They get a connection that is ready for requests, or an
 OSError.
 """
 
@@ -39,7 +39,7 @@ class LoginEndedError(ConnectionError):
 
 
 class _Waiting(asyncio.BufferedProtocol):
-    """The protocol of a transport that nobody uses yet. The other broker sends nothing."""
+    """The protocol of a transport that no caller uses yet. The other broker sends nothing."""
 
     __slots__ = ("_buffer",)
 
@@ -81,8 +81,8 @@ class PeerNetwork:
         factory: Callable[[], asyncio.BufferedProtocol],
         tls: ssl.SSLContext | None = None,
     ) -> asyncio.Transport:
-        """Connect to a broker's inter-broker listener. Raises OSError; a broker whose certificate
-        is not accepted raises ssl.SSLError, which is one."""
+        """Connect to a broker's inter-broker listener. Raises OSError; if the broker's certificate
+        is not accepted, its subclass ssl.SSLError."""
         context = tls or self._tls()
         if self._log_in is None:
             return await self._open(host, port, factory, context)

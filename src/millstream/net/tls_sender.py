@@ -1,4 +1,4 @@
-"""Sends parts of files through TLS, a chunk at a time.
+"""Sends ranges of files through TLS, a chunk at a time.
 
 TLS needs the bytes in memory to encrypt them. A response can have many megabytes, so a sender reads
 and encrypts one chunk after the other, and only while the transport's buffer has room. From the
@@ -21,9 +21,9 @@ from millstream.net.file_sender import FileRange, Item
 if TYPE_CHECKING:
     from millstream.net.tls_transport import TlsTransport
 
-#: Bytes that are read and encrypted at a time.
+#: Bytes that are read and encrypted in one step.
 CHUNK_BYTES: Final = 64 * 1024
-#: Encrypted bytes in the transport above which no further chunk is read.
+#: While the transport has more encrypted bytes than this, no further chunk is read.
 PENDING_BYTES_MAX: Final = 256 * 1024
 
 
@@ -59,7 +59,8 @@ class TlsSender:
         transport.set_sender(self._advance, PENDING_BYTES_MAX)
 
     def send(self, items: Iterable[Item]) -> None:
-        """Send the items, now as far as the transport has room; `on_drained` follows the rest."""
+        """Send the items as far as the transport has room. The rest follows when there is room
+        again; then `on_drained` is called."""
         for item in items:
             self._queue.append(item)
             self.unsent_bytes += len(item)
@@ -92,7 +93,7 @@ class TlsSender:
             self._on_failed(error)
 
     def _take(self) -> list[Buffer]:
-        """Take about a chunk of the queue, as buffers. Raises OSError."""
+        """Remove about a chunk from the queue, and return it as buffers. Raises OSError."""
         found: list[Buffer] = []
         room = CHUNK_BYTES
         while self._queue and room > 0:

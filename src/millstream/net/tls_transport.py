@@ -37,7 +37,7 @@ from millstream.net.tls_sender import CHUNK_BYTES
 if TYPE_CHECKING:
     from millstream.net.connection import Connection
 
-#: Smaller buffers are joined, so that they share a record.
+#: Smaller buffers are joined, so that they share a TLS record.
 _JOINED_BYTES_MAX: Final = 16 * 1024
 #: Linux only.
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
@@ -139,7 +139,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._clock = clock
         self._endpoint = endpoint
         self._connection = connection
-        #: Called once the handshake has ended, also if it failed.
+        #: Called once the handshake has ended or failed.
         self._on_ended = on_ended
         self._raw: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
@@ -303,7 +303,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Input
 
     def _read(self) -> None:
-        """Decrypt what has arrived, and hand it to the connection."""
+        """Decrypt the bytes that have arrived, and pass them to the connection."""
         connection = self._connection
         has_more = True
         while has_more and self._is_reading and not self._is_closing:
@@ -338,7 +338,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     # Called by the connection, as its transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return facts of the socket. There is no `socket`: bytes must not bypass TLS."""
+        """Return information about the connection. There is no `socket`: bytes must not bypass
+        TLS."""
         if name == "ssl_object":
             return self._tls
         if name == "socket" or self._raw is None:
@@ -421,7 +422,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._is_closing = True
         if self._is_open:
-            # It raises, because the client's end of TLS has not arrived. It is not waited for.
+            # `unwrap` raises, because the client's end of TLS has not arrived. The broker does not
+            # wait for it.
             with suppress(ssl.SSLError):
                 cast("ssl.SSLObject", self._tls).unwrap()
             self._flush()

@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from millstream.model.bootstrap import PORT_DEFAULT
 from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.error import SettingError
 
-_PORT_DEFAULT: Final = 9092
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER: Final = "OAUTHBEARER"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
@@ -120,7 +120,7 @@ def _addresses(properties: ClientProperties) -> tuple[Address, ...]:
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, colon, port = part.rpartition(":")
         if not colon:
-            host, port = part, str(_PORT_DEFAULT)
+            host, port = part, str(PORT_DEFAULT)
         host = host.rpartition("://")[2].strip("[]")
         if not host or not port.isdigit() or not 0 < int(port) < 65_536:
             raise SettingError(f"{name} has {part!r}, which is not host:port")

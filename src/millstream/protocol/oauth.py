@@ -50,7 +50,7 @@ class TokenCache:
         self._tokens: dict[OAuthLogin, tuple[str, float]] = {}
 
     def token(self, login: OAuthLogin) -> str:
-        """Return a valid token. Raises ConnectionLost if the endpoint gives none."""
+        """Return a valid token. Raises ConnectionLost if the endpoint returns none."""
         with self._lock:
             text, renew_at = self._tokens.get(login, ("", 0.0))
             now = self._clock()
@@ -68,7 +68,7 @@ class TokenCache:
 def fetch_token(login: OAuthLogin) -> Token:
     """Fetch a token by the client credentials grant. Raises ConnectionLost.
 
-    No error has the secret or the response, which may contain a token."""
+    No error message contains the secret, or the response, which may contain a token."""
     form = {"grant_type": "client_credentials"}
     if login.scope:
         form["scope"] = login.scope

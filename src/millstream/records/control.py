@@ -21,11 +21,12 @@ from millstream.records.builder import build_batch
 from millstream.records.crc import Buffer
 from millstream.records.record import Record, decode_records
 
-_KEY: Final = struct.Struct(">hh")
+#: The key of a marker: version and type.
+KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _VERSION: Final = 0
-_ABORT: Final = 0
-_COMMIT: Final = 1
+ABORT: Final = 0
+COMMIT: Final = 1
 #: Far more than any marker holds. A larger size means damage.
 _RECORD_BYTES_MAX: Final = 4096
 
@@ -41,7 +42,7 @@ def build_marker(
     marker: EndMarker, producer_id: int, producer_epoch: int, timestamp_ms: int
 ) -> bytearray:
     """Return the control batch for `marker`, ready to be stamped and appended."""
-    key = _KEY.pack(_VERSION, _COMMIT if marker.is_commit else _ABORT)
+    key = KEY.pack(_VERSION, COMMIT if marker.is_commit else ABORT)
     value = _VALUE.pack(_VERSION, marker.coordinator_epoch)
     return build_batch(
         [Record(0, timestamp_ms, key, value, [])],
@@ -60,16 +61,16 @@ def read_marker(batch: Buffer, header: BatchHeader, position: int = 0) -> EndMar
     if header.count == 0:
         return None
     record = decode_records(batch, _RECORD_BYTES_MAX, position)[0]
-    if record.key is None or len(record.key) < _KEY.size:
+    if record.key is None or len(record.key) < KEY.size:
         raise CorruptBatch(f"the control batch at offset {header.base_offset} has no type")
-    key_version, kind = _KEY.unpack_from(record.key)
+    key_version, kind = KEY.unpack_from(record.key)
     if key_version < 0:
         raise CorruptBatch(f"version {key_version} of a control record is negative")
-    if kind not in (_ABORT, _COMMIT):
+    if kind not in (ABORT, COMMIT):
         return None
     if record.value is None or len(record.value) < _VALUE.size:
         raise CorruptBatch(f"the marker at offset {header.base_offset} is truncated")
     version, coordinator_epoch = _VALUE.unpack_from(record.value)
     if version < 0:
         raise CorruptBatch(f"version {version} of a transaction marker is negative")
-    return EndMarker(kind == _COMMIT, coordinator_epoch)
+    return EndMarker(kind == COMMIT, coordinator_epoch)

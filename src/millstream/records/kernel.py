@@ -119,7 +119,7 @@ def decode(
     """Exactly `count` records that fill `data`, as `record_type` tuples.
 
     `append_time`, where given, is every record's timestamp. `base_offset` and `base_timestamp`
-    fit in 63 bits with room for the deltas, or the batch is refused.
+    fit in 63 bits with room for the deltas, or the batch is rejected.
     """
     records: list[_RecordT] = []
     end = len(data)

@@ -40,13 +40,13 @@ class AuditEvent(NamedTuple):
 
 
 class AuditTrail(Protocol):
-    """Takes events. Never blocks and never raises; what it cannot keep it counts."""
+    """Takes events. Never blocks and never raises. Counts the events that it drops."""
 
     def record(self, event: AuditEvent, /) -> None: ...
 
 
 class NoAuditTrail:
-    """The audit trail of a broker that keeps none."""
+    """Drops every event: the trail of a broker with auditing disabled."""
 
     __slots__ = ()
 

@@ -5,7 +5,7 @@ Kafka clusters and mapping rules contain names in this form: the attributes in r
 names for the common types, and every other type as its number with the value in hexadecimal. Java
 also escapes `=` and `#` anywhere in a value.
 
-Only structure that precedes the public key is parsed. Signatures are the business of OpenSSL.
+Only structure that precedes the public key is parsed. OpenSSL verifies signatures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SPACE: Final = " \r"
 
 
 class Certificate(NamedTuple):
-    """What the broker shows and uses of a certificate."""
+    """The fields of a certificate that the broker shows and uses."""
 
     #: The distinguished name, in the form of RFC 2253.
     subject: str
@@ -98,7 +98,7 @@ def _elements(data: bytes) -> list[_Element]:
 def _time(element: _Element) -> datetime:
     text = element.content.decode("ascii")
     if element.tag == _UTC_TIME:
-        # Two digits of the year: 50 to 99 are of the last century (RFC 5280).
+        # The year has two digits; 50 to 99 mean 1950 to 1999 (RFC 5280).
         text = ("19" if text >= "5" else "20") + text
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)
 

@@ -1,8 +1,8 @@
-"""The rules of delegation tokens (KIP-48): creation, renewal, expiry, and who may do which. Pure.
+"""The rules of delegation tokens (KIP-48): creation, renewal, expiry, and who may do what. Pure.
 
 A token has an owner, for whom clients log in with it, and renewers. Owner and renewers may renew
-and expire a token, and see it. A token is valid until `expiry_ms`; a renewal moves that, at most to
-`expiry_ms_max`. Times are in milliseconds since the epoch.
+and expire a token, and see it. A token is valid until `expiry_ms`; a renewal sets a later time, at
+most `expiry_ms_max`. Times are in milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def create_token(
     limits: TokenLimits,
     now_ms: int,
 ) -> TokenRecord:
-    """Return a new token. A lifetime that is not positive is the longest. Raises BrokerError."""
+    """Return a new token. A lifetime of 0 or less means the longest that the settings allow. Raises
+    BrokerError."""
     named = tuple(renewers)
     if any(renewer.kind != USER for renewer in (owner, *named)):
         raise BrokerError(ErrorCode.INVALID_PRINCIPAL_TYPE, "owner and renewers must be users")
@@ -55,8 +56,8 @@ def create_token(
 def renew_token(
     token: TokenRecord, who: Principal, period_ms: int, limits: TokenLimits, now_ms: int
 ) -> TokenRecord:
-    """Return a token with a later expiry. A period that is not positive is the longest. Raises
-    BrokerError."""
+    """Return the token with a later expiry. A period of 0 or less means the longest that the
+    settings allow. Raises BrokerError."""
     _check(token, who, now_ms)
     longest_ms = limits.renewal_ms_max
     renewal_ms = min(period_ms, longest_ms) if period_ms > 0 else longest_ms
@@ -66,8 +67,8 @@ def renew_token(
 def expire_token(
     token: TokenRecord, who: Principal, period_ms: int, now_ms: int
 ) -> TokenRecord | None:
-    """Return a token that expires after `period_ms`; None if that is negative, which ends the token
-    at once. Raises BrokerError."""
+    """Return the token with its expiry after `period_ms`. A negative period returns None: the token
+    ends at once. Raises BrokerError."""
     _check(token, who, now_ms)
     if period_ms < 0:
         return None
@@ -75,7 +76,7 @@ def expire_token(
 
 
 def find_token(tokens: Iterable[TokenRecord], secret: str, given: bytes) -> TokenRecord:
-    """Return the token with an HMAC. Raises BrokerError."""
+    """Return the token whose HMAC is `given`. Raises BrokerError."""
     for token in tokens:
         if hmac.compare_digest(token_hmac(secret, token.token_id), given):
             return token

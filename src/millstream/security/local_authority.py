@@ -50,7 +50,8 @@ class LocalAuthority:
 
     @classmethod
     def open_or_create(cls, folder: Path, *, replace: bool = False) -> LocalAuthority:
-        """Return the authority of the folder, or make one. Raises OSError or ValueError."""
+        """Return the authority of the folder; create one if there is none. Raises OSError or
+        ValueError."""
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
 

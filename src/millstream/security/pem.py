@@ -1,7 +1,7 @@
 """Reads PEM text: private keys, certificates and revocation lists (CRLs). Pure.
 
 A file may hold any of these in any order, with text between them. Values of settings may have
-spaces where a file has line ends, so each object is written anew with one line end after each part.
+spaces where a file has line ends, so each object is rewritten with one line end after each part.
 """
 
 from __future__ import annotations

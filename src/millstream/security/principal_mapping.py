@@ -46,10 +46,9 @@ class _Rule(NamedTuple):
 
 
 def _value(reference: re.Match[str], match: re.Match[str]) -> str:
-    """Return the text for `$12` or an escaped character in a replacement.
-
-    A number that is too large loses digits from its end, as in Kafka. If no group is left, the text
-    stays as it is."""
+    """Return the text for `$12`, or for an escaped character, in a replacement. As in Kafka, a
+    number above the count of groups is shortened: `$12` is then group 1 and the text `2`. If no
+    group has the shortened number, the text does not change."""
     if reference[1] is not None:
         return reference[1]
     digits = reference[2]
@@ -99,7 +98,9 @@ def _parse(text: str) -> list[_Rule]:
             try:
                 rules.append(_Rule(re.compile(match[2]), match[3], match[4]))
             except re.error as error:
-                raise ValueError(f"{_ALLOWED}; {match[2]!r} is no pattern: {error}") from error
+                raise ValueError(
+                    f"{_ALLOWED}; {match[2]!r} is not a regular expression: {error}"
+                ) from error
         position = match.end()
     return rules
 

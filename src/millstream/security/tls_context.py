@@ -1,8 +1,8 @@
-"""Makes OpenSSL contexts of keys and certificates.
+"""Makes OpenSSL contexts from keys and certificates.
 
-OpenSSL's binding loads keys and revocation lists from files only. Here they come from memory, as a
-settings' value may hold them. So they pass through an anonymous file in memory, or a temporary file
-that only this user can read, where the system has no such files.
+OpenSSL's binding loads keys and revocation lists from files only. Here they are in memory, because
+the value of a setting may hold them. So they pass through an anonymous file in memory. Where the
+system has none, they pass through a temporary file that only this user can read.
 
 Sessions are not resumed by tickets: every TLS 1.3 connection verifies the client's certificate, by
 the trusted certificates and revocation lists in force. Renegotiation is off.
@@ -75,9 +75,8 @@ def server_context(options: TlsOptions, material: TlsMaterial) -> ssl.SSLContext
 
 
 def client_context(options: TlsOptions, material: TlsMaterial) -> ssl.SSLContext:
-    """Return the context of connections to the listeners of other brokers. Raises TlsError.
-
-    Without trusted certificates those of the system count."""
+    """Return the context of connections to the listeners of other brokers. Without a trust store,
+    the system's certificates are trusted. Raises TlsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = options.verifies_host
     _configure(context, options)
@@ -92,7 +91,7 @@ def client_context(options: TlsOptions, material: TlsMaterial) -> ssl.SSLContext
 
 def _configure(context: ssl.SSLContext, options: TlsOptions) -> None:
     context.options |= _OPTIONS
-    # A certificate in the trust store is trusted itself, as in Java, also if it is no authority's.
+    # As in Java, a certificate in the trust store is trusted even if it is not an authority's.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     versions = [
         version

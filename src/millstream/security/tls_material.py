@@ -1,7 +1,7 @@
 """Keys, certificates and trusted certificates of one TLS endpoint: options, and reading them.
 
 `TlsOptions` are the settings of a listener. `read_material` reads the files that they name, so that
-two materials are equal if nothing has changed. `tls_context` makes contexts of a material.
+two materials are equal if nothing has changed. `tls_context` makes contexts from a material.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The TLS contexts in force of one endpoint, which follow their files and settings.
 
 `refresh` reads keys, certificates and revocation lists again, and makes new contexts if anything
-has changed. Connections that are opened later use them; open connections keep theirs. Where the new
-ones cannot be used, the old ones stay in force, and the failure is logged once and counted.
+has changed. Connections that are opened later use them; open connections keep theirs. If the new
+files cannot be used, the old contexts stay in force, and the failure is logged once and counted.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from millstream.records import arrow_encode
-from millstream.records.arrow_decode import BinaryBuilder, HeadersBuilder, Rows
-from millstream.records.column import Columns
+from millstream.records.arrow import arrow_encode
+from millstream.records.arrow.arrow_decode import BinaryBuilder, HeadersBuilder, Rows
+from millstream.records.arrow.column import Columns
 
 HEADER_TYPE: Final = pa.list_(
     pa.field(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from groups.coordinator_home import CoordinatorHome, ReplyResults, commit_of
+from groups.coordinator_home import GroupHome, ReplyResults, commit_of
 from harness.log_home import make_batch
 from millstream.broker.lag.lag_collector import LagCollector, LagOptions
 from millstream.broker.lag.lag_sweep import LagSources, PartitionLag
@@ -23,7 +23,7 @@ from millstream.replication.partition import Partition
 AnyWorld = TypeVar("AnyWorld", bound="World")
 
 
-class World(CoordinatorHome):
+class World(GroupHome):
     """Topics t (three partitions) and u (one partition), and the groups that read them."""
 
     def __init__(self, path: Path, **options: int) -> None:

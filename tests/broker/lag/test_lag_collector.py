@@ -156,7 +156,7 @@ def test_a_group_is_the_worst_of_its_partitions(world: World) -> None:
     run(world, body)
 
 
-def test_a_round_looks_at_each_position_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_measures_each_position_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
     search = backlog.first_unread_batch
 
@@ -180,7 +180,7 @@ def test_a_round_looks_at_each_position_once(world: World, monkeypatch: pytest.M
     run(world, body)
 
 
-def test_others_get_their_turn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_yields_to_the_event_loop(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partition_backlog, "_OFFSETS_PER_TURN", 10)
     turns = 0
 

@@ -111,7 +111,7 @@ def test_every_partition_has_a_row(world: RemoteWorld) -> None:
     run(world, body)
 
 
-def test_groups_at_one_place_share_a_query(world: RemoteWorld) -> None:
+def test_groups_at_one_offset_share_a_query(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
         world.tell(0, end=20, age_s=7)
         for number in range(5):
@@ -133,7 +133,7 @@ def test_groups_at_one_place_share_a_query(world: RemoteWorld) -> None:
     run(world, body)
 
 
-def test_a_leader_that_is_silent_is_asked_once_a_round(
+def test_a_leader_that_does_not_respond_is_queried_once_a_round(
     world: RemoteWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lag_sweep, "_WINDOW", 4)
@@ -157,7 +157,7 @@ def test_a_leader_that_is_silent_is_asked_once_a_round(
     run(world, body)
 
 
-def test_the_last_values_are_kept_and_carried_on(world: RemoteWorld) -> None:
+def test_the_last_values_are_adjusted_for_the_time_since(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
         world.tell(0, end=20, age_s=7)
         world.tell(1, end=30, age_s=0, headroom_s=UNLIMITED)
@@ -188,7 +188,7 @@ def test_the_last_values_are_kept_and_carried_on(world: RemoteWorld) -> None:
     run(world, body)
 
 
-def test_a_commit_while_the_leader_is_silent(world: RemoteWorld) -> None:
+def test_a_commit_while_the_leader_does_not_respond(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
         world.tell(0, end=20, age_s=7)
         await world.commit("g", ("remote", 0, 5))
@@ -218,7 +218,7 @@ def test_a_partition_without_a_leader_has_a_row(tmp_path: Path, leader: int) -> 
     run(RemoteWorld(tmp_path, leader), body)
 
 
-def test_a_leader_that_no_longer_leads_may_be_asked_again(
+def test_a_leader_that_no_longer_leads_may_be_queried_again(
     world: RemoteWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lag_sweep, "_WINDOW", 1)
@@ -234,7 +234,7 @@ def test_a_leader_that_no_longer_leads_may_be_asked_again(
     run(world, body)
 
 
-def test_the_next_leader_is_asked(world: RemoteWorld) -> None:
+def test_the_next_leader_is_queried(world: RemoteWorld) -> None:
     async def body(world: RemoteWorld) -> None:
         world.tell(0, end=20, age_s=7)
         await world.commit("g", ("remote", 0, 5))

@@ -145,7 +145,7 @@ def test_a_query_has_a_deadline_and_a_late_response_changes_nothing() -> None:
     assert late.backlog is None
 
 
-def test_a_broker_that_is_gone_fails_at_once() -> None:
+def test_a_stopped_broker_fails_at_once() -> None:
     async def main() -> None:
         network: Any = None
         connector = PeerConnector(network, "PLAINTEXT", "test", Supervisor(), CallbackFailures())

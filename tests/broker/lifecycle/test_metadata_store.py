@@ -75,7 +75,7 @@ def test_brokers_of_one_etcd_are_one_cluster(etcd: EtcdCluster, tmp_path: Path) 
         one.stop()
 
 
-def test_a_second_broker_with_the_same_id_is_refused(etcd: EtcdCluster, tmp_path: Path) -> None:
+def test_a_second_broker_with_the_same_id_is_rejected(etcd: EtcdCluster, tmp_path: Path) -> None:
     address = etcd.address(next(_prefixes))
     with broker(tmp_path / "1", address) as first:
         assert (
@@ -101,7 +101,7 @@ def test_a_killed_broker_comes_back_when_its_lease_has_run_out(
         process.stop()
 
 
-def test_a_data_folder_of_another_cluster_is_refused_and_stays_clean(
+def test_a_data_folder_of_another_cluster_is_rejected_and_stays_clean(
     etcd: EtcdCluster, tmp_path: Path
 ) -> None:
     here, there, nowhere = (etcd.address(next(_prefixes)) for _ in range(3))
@@ -214,7 +214,7 @@ def test_settings_become_options(tmp_path: Path) -> None:
         ("metadata.etcd.password.file", "belong together"),
     ],
 )
-def test_half_a_login_is_refused(name: str, expected: str) -> None:
+def test_half_a_login_is_rejected(name: str, expected: str) -> None:
     config = BrokerConfig.load(flags={"metadata.store": "etcd://a", name: "x"})
     with pytest.raises(ConfigError, match=expected):
         etcd_options(config, SystemDisk())

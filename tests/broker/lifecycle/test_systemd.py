@@ -104,9 +104,7 @@ def test_without_systemd_nothing_is_sent(caplog: pytest.LogCaptureFixture) -> No
     assert not caplog.records
 
 
-def test_a_socket_that_is_gone_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_missing_socket_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Systemd({"NOTIFY_SOCKET": str(tmp_path / "missing")}).stopping()
     assert "systemd was not notified (STOPPING=1)" in caplog.text

@@ -1,4 +1,5 @@
-"""Brokers log in to each other: by each mechanism, again before a login ends, and in vain."""
+"""Brokers log in to each other: by each mechanism, again before a login ends, and with a wrong
+password."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def test_a_topic_with_the_name_of_the_shared_row_is_counted_in_it() -> None:
     assert [list(each) for each in rows] == [[(("t",), 0), (("_other",), 7)]]
 
 
-def test_who_has_much_to_look_at_does_so_before_a_scrape() -> None:
+def test_refreshes_are_awaited_before_a_scrape() -> None:
     metrics = Metrics()
     seen = 0
 

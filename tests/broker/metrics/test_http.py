@@ -104,7 +104,7 @@ def test_scrapes_at_once_share_one_rendering() -> None:
     assert CountingMetrics.renderings < 5
 
 
-def test_other_paths_and_methods_are_refused() -> None:
+def test_other_paths_and_methods_are_rejected() -> None:
     async def body() -> None:
         async with serving() as (_, url):
             assert (await get(f"{url}/nothing"))[0] == 404

@@ -10,7 +10,7 @@ def test_first_come_first_served() -> None:
     assert [budget.reserve(name) for name in "abc"] == [True, True, False]
 
 
-def test_places_are_kept_while_their_owners_live() -> None:
+def test_rows_stay_while_their_groups_exist() -> None:
     budget = LabelBudget(2)
     assert [budget.reserve(name) for name in "ab"] == [True, True]
     budget.end_round()
@@ -21,7 +21,7 @@ def test_places_are_kept_while_their_owners_live() -> None:
     assert [budget.reserve(name) for name in "cab"] == [True, True, False]
 
 
-def test_a_place_may_be_given_up_at_once() -> None:
+def test_rows_may_be_released_at_once() -> None:
     budget = LabelBudget(4)
     assert budget.reserve("a", 3)
     assert not budget.reserve("b", 2)

@@ -43,6 +43,6 @@ def test_users_beyond_the_budget_share_a_row() -> None:
     assert rows(metrics, BYTES) == {("alice", ""): 150.0, (OTHER, OTHER): 300.0}
 
 
-def test_names_that_are_not_safe_as_labels_share_it_too() -> None:
+def test_names_that_are_not_safe_as_labels_share_the_row_of_others() -> None:
     metrics = used(10, "alice\0", "x" * 1000)
     assert rows(metrics, BYTES) == {(OTHER, OTHER): 300.0}

@@ -17,7 +17,7 @@ def instance(interval_ms: int = 1000) -> ClientInstance:
     return ClientInstance(PushPlan(("*",), interval_ms, 1), 1, CLIENT)
 
 
-def test_subscriptions_are_asked_for_once_an_interval() -> None:
+def test_subscriptions_may_be_requested_once_an_interval() -> None:
     client = instance()
     assert client.accept_get(10.0)
     assert not client.accept_get(10.9)
@@ -35,7 +35,9 @@ def test_subscriptions_are_asked_for_once_an_interval() -> None:
         (ErrorCode.TELEMETRY_TOO_LARGE, False),
     ],
 )
-def test_they_are_asked_for_at_once_after_some_errors(error: ErrorCode, expected: bool) -> None:
+def test_after_some_errors_subscriptions_may_be_requested_at_once(
+    error: ErrorCode, expected: bool
+) -> None:
     client = instance()
     assert client.accept_get(10.0)
     client.last_error = error
@@ -51,7 +53,7 @@ def test_pushes_come_once_an_interval() -> None:
     assert client.accept_push(11.0, is_last=False)
 
 
-def test_the_first_push_after_asking_and_the_last_one_come_at_any_time() -> None:
+def test_the_first_push_after_a_request_and_the_last_one_may_come_at_any_time() -> None:
     client = instance()
     assert client.accept_push(10.0, is_last=False)
     assert client.accept_get(11.0)
@@ -89,7 +91,7 @@ def test_an_instance_is_removed_by_its_own_connection_only() -> None:
     assert not instances.remove(b"a", CLIENT)
 
 
-def test_silent_instances_expire() -> None:
+def test_instances_without_pushes_expire() -> None:
     instances = ClientInstances()
     for name, now in ((b"a", 0.0), (b"b", 5.0)):
         client = instance(100)

@@ -142,7 +142,7 @@ def test_a_name_has_one_kind() -> None:
     assert rows(series)[row("x_total", "b")] == 2
 
 
-def test_series_expire_and_give_their_places_back() -> None:
+def test_expired_series_free_their_budget() -> None:
     series = ClientSeries(2)
     push(series, "a", gauge("x", 1), gauge("y", 1), expires_at=10.0)
     push(series, "b", gauge("x", 1), expires_at=10.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from harness import otlp
+from harness.manual_clock import ManualClock
 from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.telemetry import telemetry as module
 from millstream.broker.telemetry.instance import ClientInstance
@@ -24,17 +24,6 @@ from millstream.records.compression import CompressionType, compress
 from millstream.wire.messages.push_telemetry import PushTelemetryRequest
 
 BYTES_MAX = 10_000
-
-
-@dataclass
-class ManualClock:
-    now: float = 1000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class Home:
@@ -222,7 +211,7 @@ def test_after_the_last_push_there_is_no_other() -> None:
     run(main())
 
 
-def test_a_changed_subscription_is_asked_for_at_once() -> None:
+def test_a_changed_subscription_is_requested_at_once() -> None:
     async def main() -> None:
         home = Home()
         client = home.connect()
@@ -272,7 +261,7 @@ def test_series_stay_for_a_minute_after_a_client_has_gone() -> None:
     run(main())
 
 
-def test_series_of_a_silent_client_stay_for_three_intervals() -> None:
+def test_series_without_pushes_stay_for_three_intervals() -> None:
     async def main() -> None:
         home = Home(metrics="*", **{"interval.ms": "100000"})
         client = home.connect()

@@ -18,7 +18,7 @@ from millstream.model.failure import CallbackFailures
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import EndRequest
 from millstream.transactions.transaction_coordinator import InitProducerOptions
-from transactions.coordinator_home import CoordinatorHome
+from transactions.coordinator_home import TransactionHome
 
 A = TopicPartition("a", 0)
 
@@ -38,11 +38,11 @@ def partition_with(*, marker_offset: int = -1, leader_epoch: int = 0) -> Any:
 PARTITION = partition_with()
 
 
-def run(path: Path, body: Callable[[CoordinatorHome, ProducerIdAndEpoch], Awaitable[None]]) -> None:
+def run(path: Path, body: Callable[[TransactionHome, ProducerIdAndEpoch], Awaitable[None]]) -> None:
     """Run `body` with a transaction that was decided and whose marker is pending."""
 
     async def main() -> None:
-        home = CoordinatorHome(path)
+        home = TransactionHome(path)
         coordinator = home.open()
         home.markers.answers_at_once = False
         coordinator.init_producer("x", InitProducerOptions(1000), None, 7, home.reply("init"))
@@ -59,7 +59,7 @@ def run(path: Path, body: Callable[[CoordinatorHome, ProducerIdAndEpoch], Awaita
 
 
 def test_the_next_transaction_waits_for_the_markers(tmp_path: Path) -> None:
-    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
+    async def body(home: TransactionHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided: list[bool] = []
         admission.request(producer, [PARTITION], lambda: decided.append(True), adds=True)
@@ -76,7 +76,7 @@ def test_the_wait_for_an_ending_transaction_is_bounded(
 ) -> None:
     monkeypatch.setattr(admission_module, "_ENDING_S_MAX", 0.01)
 
-    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
+    async def body(home: TransactionHome, producer: ProducerIdAndEpoch) -> None:
         admission = Admission(lambda _: home.coordinator, "x", CallbackFailures())
         decided = asyncio.Event()
         admission.request(producer, [PARTITION], decided.set, adds=True)
@@ -106,7 +106,7 @@ def test_the_wait_for_an_ending_transaction_is_bounded(
 def test_an_admitted_transaction_may_end_before_the_append(
     tmp_path: Path, adds: bool, then: Any, code: ErrorCode | None
 ) -> None:
-    async def body(home: CoordinatorHome, producer: ProducerIdAndEpoch) -> None:
+    async def body(home: TransactionHome, producer: ProducerIdAndEpoch) -> None:
         home.markers.sent[0][3].deliver(None)
         if not adds:
             home.coordinator.add_partitions("x", producer, [A], 2, home.reply("added"))

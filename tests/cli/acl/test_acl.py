@@ -105,7 +105,7 @@ def test_a_role_allows_its_work_until_it_is_revoked(acl: Run, brokers: Principal
     assert produce() == ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_a_client_without_rights_is_told_so(acl: Run) -> None:
+def test_a_client_without_rights_gets_the_error(acl: Run) -> None:
     failed = acl("list", "-X", "client.id=as-mallory")
     assert failed.code != 0
     assert "CLUSTER_AUTHORIZATION_FAILED" in failed.error

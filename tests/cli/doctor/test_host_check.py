@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from harness.broker_process import free_port
-from millstream.cli.doctor.finding import State
+from millstream.cli.doctor.finding import CheckState
 from millstream.cli.doctor.host_check import (
     check_disk,
     check_files,
@@ -25,11 +25,11 @@ tmpfs /srv/fast tmpfs rw 0 0
 
 
 def test_the_file_limit() -> None:
-    assert check_files(resource.RLIM_INFINITY).state is State.HEALTHY
-    assert check_files(100_000).state is State.HEALTHY
-    assert check_files(20_000).state is State.WARNING
+    assert check_files(resource.RLIM_INFINITY).state is CheckState.HEALTHY
+    assert check_files(100_000).state is CheckState.HEALTHY
+    assert check_files(20_000).state is CheckState.WARNING
     low = check_files(1024)
-    assert low.state is State.UNHEALTHY
+    assert low.state is CheckState.UNHEALTHY
     assert "LimitNOFILE" in str(low.advice)
 
 
@@ -41,9 +41,9 @@ def test_the_file_system_of_the_longest_mount() -> None:
 
 
 def test_memory() -> None:
-    assert check_memory(2 * GIB, 4 * GIB).state is State.HEALTHY
-    assert check_memory(GIB // 2, 4 * GIB).state is State.WARNING
-    assert check_memory(GIB // 8, 4 * GIB).state is State.UNHEALTHY
+    assert check_memory(2 * GIB, 4 * GIB).state is CheckState.HEALTHY
+    assert check_memory(GIB // 2, 4 * GIB).state is CheckState.WARNING
+    assert check_memory(GIB // 8, 4 * GIB).state is CheckState.UNHEALTHY
 
 
 def test_the_disk_of_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
@@ -51,12 +51,12 @@ def test_the_disk_of_a_folder_that_does_not_exist_yet(tmp_path: Path) -> None:
 
 
 def test_ports() -> None:
-    assert check_port(free_port(), "clients").state is State.HEALTHY
+    assert check_port(free_port(), "clients").state is CheckState.HEALTHY
     with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
         for purpose, path in (("clients", None), ("metrics", "/no-such-page")):
             taken = check_port(port, purpose, path)
-            assert taken.state is State.WARNING
+            assert taken.state is CheckState.WARNING
             assert "another program" in taken.found
         server.shutdown()

@@ -322,7 +322,7 @@ def test_old_keywords_say_the_new_ones() -> None:
         Admin(servers="127.0.0.1:9092")  # type: ignore[arg-type]
 
 
-def test_a_closed_client_says_so(bootstrap: str) -> None:
+def test_a_closed_client_raises(bootstrap: str) -> None:
     admin = Admin(bootstrap)
     admin.close()
     with pytest.raises(ClosedError):

@@ -1,4 +1,4 @@
-"""What needs three brokers: moving replicas, eligible leaders and elections."""
+"""Requests that need three brokers: moving replicas, eligible leaders and elections."""
 
 from __future__ import annotations
 

@@ -593,7 +593,7 @@ def test_any_order_of_calls_agrees_with_the_model(machine: type[ConsumerMachine]
 
 
 @pytest.mark.parametrize("machine", [ConsumerMachine, AsyncConsumerMachine])
-def test_the_rest_of_a_batch_whose_transaction_cannot_begin_comes_again(
+def test_after_a_transaction_that_cannot_begin_the_batch_is_read_again(
     machine: type[ConsumerMachine],
 ) -> None:
     state = machine()

@@ -56,7 +56,7 @@ def test_a_record_shows_its_message(kernel: ModuleType) -> None:
         record.note = "of somebody"
 
 
-def test_values_are_decoded_once_and_when_asked_for(kernel: ModuleType) -> None:
+def test_values_are_decoded_once_on_first_access(kernel: ModuleType) -> None:
     calls: list[bytes] = []
 
     def decode(data: bytes) -> int:

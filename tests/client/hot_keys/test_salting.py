@@ -48,7 +48,7 @@ def test_a_hot_key_rotates_from_its_home(key: bytes, partitions: int, spread: in
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_other_keys_stay_at_home() -> None:
+def test_other_keys_stay_in_their_home_partition() -> None:
     salting = Salting({b"hot"}, 4, home=lambda key, partitions: len(key) % partitions)
     for _ in range(5):
         assert salting.place(b"cold", 8) == (4, [])

@@ -39,7 +39,7 @@ TOPIC_NAMES = {"subject.name.strategy": topic_subject_name_strategy}
 
 
 class Format(NamedTuple):
-    """One format: our serde, confluent-kafka's pair, and a value."""
+    """One format: Millstream's serde, confluent-kafka's pair, and a value."""
 
     serde: Callable[..., Any]
     serializer: Callable[[SchemaRegistryClient, dict[str, Any]], Any]

@@ -161,7 +161,7 @@ def test_a_deleted_dead_letter_topic_is_created_again(
 
 
 @MODES
-def test_a_rejected_dead_letter_holds_nothing_up(
+def test_a_rejected_dead_letter_does_not_block_other_messages(
     bootstrap: str, topic: str, name: Name, transactional: bool
 ) -> None:
     """Other messages are committed. The letter is sent once its topic accepts it."""

@@ -97,7 +97,7 @@ def test_another_member_leads_when_the_leader_does_not_rejoin() -> None:
     assert leader not in world.group.roster
 
 
-def test_a_member_silent_for_the_session_timeout_is_removed() -> None:
+def test_a_member_without_heartbeats_for_the_session_timeout_is_removed() -> None:
     world = World()
     leader, follower = world.stable()
     for _ in range(5):

@@ -180,7 +180,7 @@ def test_revoking_cancels_the_rebalance_timer() -> None:
     assert ("rebalance", "m1") not in world.timers
 
 
-def test_a_silent_member_is_fenced() -> None:
+def test_a_member_without_heartbeats_is_fenced() -> None:
     world = World()
     world.join("m1")
     assert world.timers["session", "m1"] == world.now_ms + 45_000
@@ -383,7 +383,7 @@ def test_a_static_member_that_comes_back_gets_the_newer_target() -> None:
     assert given_to(world.beat("m2", 2)) == {A: [2, 3]}
 
 
-def test_a_member_that_becomes_another_instance_frees_its_own_partitions() -> None:
+def test_a_member_that_becomes_another_instance_frees_its_partitions() -> None:
     world = World()
     world.join("m1", instance_id="i1")
     world.join("m2")

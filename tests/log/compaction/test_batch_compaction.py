@@ -277,7 +277,7 @@ def test_aborted_records_go_and_do_not_hide_committed_ones() -> None:
     assert read_header(marker).delete_horizon_ms == NOW_MS + RETENTION_MS
 
 
-def test_an_aborted_batch_goes_although_the_map_ends_before_it() -> None:
+def test_an_aborted_batch_beyond_the_end_of_the_map_is_removed() -> None:
     batches = [transactional([(b"a", b"bad")], 0), transactional([(b"a", b"ok")], 1, producer_id=4)]
     rules = make_rules(aborted=(AbortedTransaction(3, 0, 2, 1),))
     compactor = make_compactor(OffsetMap(3, 0.9), rules)

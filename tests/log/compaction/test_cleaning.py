@@ -141,7 +141,7 @@ def test_groups_hold_what_fits_into_a_segment(tmp_path: Path) -> None:
     assert [len(group) for group in cleaning.groups()] == [5, 1]
 
 
-def test_a_full_map_ends_the_round_early_and_the_next_goes_on(tmp_path: Path) -> None:
+def test_a_full_map_ends_the_round_early_and_the_next_round_continues(tmp_path: Path) -> None:
     keys = [b"%d" % (number % 7) for number in range(20)]
     sources = write_segments(tmp_path, [[[(key, b"v")] for key in keys]])
     limits = CleaningLimits(dedupe_buffer_bytes=24 * 5)

@@ -129,7 +129,7 @@ def table(new_home: Callable[..., LogHome]) -> Table:
     return Table(new_home(COMPACTED))
 
 
-def test_aborted_data_goes_and_its_index_entry_after_it(table: Table) -> None:
+def test_aborted_data_is_removed_before_its_index_entry(table: Table) -> None:
     table.write(1, b"a", b"old")
     table.end(1, commit=True)
     table.write(2, b"a", b"never")

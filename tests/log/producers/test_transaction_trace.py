@@ -59,7 +59,7 @@ def test_a_commit_without_data_is_idle() -> None:
     assert trace.is_idle(control(3, COMMIT), COMMIT)
 
 
-def test_an_abort_whose_marker_is_gone_does_not_reach_beyond_it() -> None:
+def test_an_abort_without_its_marker_ends_where_the_marker_was() -> None:
     trace = TransactionTrace([AbortedTransaction(1, 0, 3, 4)])
     assert trace.is_aborted(data(1))
     assert not trace.is_aborted(data(4))

@@ -271,7 +271,7 @@ def test_a_bumped_marker_is_written_once(home: LogHome) -> None:
     assert log.producer_state.has_open_transaction(1, 1)
 
 
-def test_a_classic_marker_may_come_again_and_changes_nothing(home: LogHome) -> None:
+def test_a_repeated_classic_marker_changes_nothing(home: LogHome) -> None:
     log = home.open()
     send(log, 1, 0)
     assert end(log, 1, commit=False) is not None

@@ -21,18 +21,8 @@ from millstream.metadata.store.port import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
+from harness.manual_clock import ManualClock
 from harness.store_contract import StoreContract, collect
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 class TestContract(StoreContract):

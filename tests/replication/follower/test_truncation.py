@@ -83,7 +83,7 @@ def test_logs_are_equal_where_they_overlap_after_truncation(
             log.records += leader.records[len(log.records) : len(log.records) + count]
 
 
-def test_records_that_both_have_are_kept() -> None:
+def test_records_of_both_logs_are_not_truncated() -> None:
     log, leader = Log(), Log()
     leader.records = [(1, 0)] * 3 + [(2, 0)] * 2
     log.records = [(1, 0)] * 3 + [(2, 0)]

@@ -52,7 +52,7 @@ def test_keys_are_kept_until_they_are_refreshed() -> None:
     assert endpoint.fetches == 2
 
 
-def test_an_unknown_key_is_looked_for_at_most_once_in_a_while() -> None:
+def test_an_unknown_key_is_fetched_at_most_once_an_interval() -> None:
     endpoint = Endpoint()
     other = TokenIssuer()
     other.rotate()

@@ -80,7 +80,7 @@ def test_malformed_messages_fail(message: bytes) -> None:
 
 
 @given(st.lists(st.binary(max_size=100), min_size=1, max_size=3))
-def test_no_message_of_a_stranger_is_accepted(messages: list[bytes]) -> None:
+def test_no_random_message_is_accepted(messages: list[bytes]) -> None:
     server = OAuthBearerServer(validate)
     for message in messages:
         try:

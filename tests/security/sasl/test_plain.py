@@ -54,7 +54,7 @@ def test_a_user_with_a_scram_credential() -> None:
         b"\xff\0carol\0of-carol",
     ],
 )
-def test_anything_else_fails(message: bytes) -> None:
+def test_wrong_credentials_and_malformed_messages_fail(message: bytes) -> None:
     with pytest.raises(AuthenticationError):
         log_in(message)
 
@@ -82,7 +82,7 @@ class NoUsers:
 
 
 @given(st.one_of(st.binary(max_size=200), st.text().map(str.encode)))
-def test_no_message_of_a_stranger_is_accepted(message: bytes) -> None:
+def test_no_random_message_is_accepted(message: bytes) -> None:
     server = PlainServer({}, NoUsers())
     try:
         step = server.respond(message)

@@ -101,7 +101,7 @@ def test_the_right_password_is_accepted(mechanism: Mechanism, user: str) -> None
 
 @pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
 @pytest.mark.parametrize(("user", "password"), [("alice", "pencils"), ("bob", PASSWORD)])
-def test_a_wrong_password_and_an_unknown_user_fail_alike(
+def test_a_wrong_password_and_an_unknown_user_fail_equally(
     mechanism: Mechanism, user: str, password: str
 ) -> None:
     exchange, client = server(mechanism), client_of(user, password, mechanism)
@@ -262,7 +262,7 @@ MESSAGES = st.one_of(
 
 
 @given(st.lists(MESSAGES, min_size=1, max_size=4))
-def test_no_messages_of_a_stranger_are_accepted(messages: list[bytes]) -> None:
+def test_no_random_messages_are_accepted(messages: list[bytes]) -> None:
     exchange = server()
     for message in messages:
         try:
@@ -275,7 +275,7 @@ def test_no_messages_of_a_stranger_are_accepted(messages: list[bytes]) -> None:
 
 
 @given(MESSAGES)
-def test_no_final_message_of_a_stranger_is_accepted(message: bytes) -> None:
+def test_no_random_final_message_is_accepted(message: bytes) -> None:
     exchange = server()
     challenge_of(exchange, client_of("alice", "?").first())
     with pytest.raises(AuthenticationError):

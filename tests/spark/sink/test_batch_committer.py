@@ -166,7 +166,7 @@ def test_rows_of_a_task_are_aborted_if_another_driver_has_decided(query: DirectQ
     assert query.open_ids() == []
 
 
-def test_a_driver_that_aborts_leftovers_late_does_no_harm(
+def test_a_driver_that_aborts_leftovers_late_changes_no_result(
     query: DirectQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left_behind = query.prepared(values("dead"), 1)

@@ -6,7 +6,6 @@ decided batch is completed before that; otherwise the query stops with an error.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,12 +15,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from harness.broker_process import wait_until
+from harness.kafka_process import running_kafka
 from millstream.spark.error import ProtocolError
 from spark.sink.direct_query import DirectQuery, Killed, committed
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
-REPOSITORY = Path(__file__).parents[3]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
@@ -35,21 +34,8 @@ TWO_PHASE = {
 @pytest.fixture(scope="module", params=[{}, TWO_PHASE], ids=["as-shipped", "two-phase"])
 def kafka(request: pytest.FixtureRequest) -> Iterator[str]:
     """The address of the broker."""
-    if str(REPOSITORY) not in sys.path:
-        sys.path.append(str(REPOSITORY))
-    from bench.brokers import JARS, Kafka
-
-    if not JARS.is_dir():
-        pytest.skip("Apache Kafka's jars are not there: run scripts/setup-test-tools")
-    server = Kafka()
-    try:
-        settings = server.folder / "server.properties"
-        lines = "".join(f"{name}={value}\n" for name, value in (SETTINGS | request.param).items())
-        settings.write_text(settings.read_text() + lines)
-        server.start()
-        yield server.bootstrap
-    finally:
-        server.remove()
+    with running_kafka(SETTINGS | request.param) as address:
+        yield address
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_output_is_exact_whenever_something_is_killed(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.usefixtures("jvm_connector")
 @pytest.mark.timeout(KILLS_TO_TELL * SECONDS_MAX + 300)
-def test_the_same_with_sparks_own_sink_has_duplicates(tmp_path: Path) -> None:
+def test_sparks_own_sink_has_duplicates(tmp_path: Path) -> None:
     with Copy(tmp_path, sink="kafka") as copy:
         done = _attack(copy, KILLS_TO_TELL)
         output = copy.finish()

@@ -1,4 +1,4 @@
-"""The audit trail: who changed what, who was denied, and who logged in.
+"""The audit trail: changes, denied requests and logins.
 
 `audited.py` records changes around the handlers, `audit_queue.py` holds events in memory, and
 `audit_writer.py` writes them to the topic `__audit` and to a file.

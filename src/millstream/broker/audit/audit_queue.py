@@ -15,7 +15,7 @@ import msgspec
 from millstream.env.clock import Clock
 from millstream.security.audit_event import AuditEvent
 
-#: Longer texts are cut: clients choose names, and an event must fit into a record.
+#: Longer texts are truncated: clients choose names, and an event must fit into a record.
 TEXT_CHARACTERS_MAX: Final = 500
 
 

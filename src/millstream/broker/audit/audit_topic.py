@@ -1,4 +1,4 @@
-"""Appends events to the topic `__audit`: on this broker if it leads a partition, or by its leader.
+"""Appends events to the topic `__audit`: here if this broker leads it, else on its leader.
 
 The topic has one partition. The broker that leads the partition appends the events; other brokers
 send theirs to it (AppendAudit, an API of Millstream's own). An event is in the leader's log when
@@ -42,7 +42,7 @@ def append_locally(replicas: Replicas, events: Sequence[_Event]) -> None:
 
 
 class _Delivery:
-    """Events on their way to another broker."""
+    """Events to send to another broker."""
 
     __slots__ = ("events", "result")
 
@@ -92,8 +92,8 @@ class AuditTopic:
         self._links = links
 
     async def append(self, records: Sequence[AuditRecord]) -> None:
-        """Append events; create the topic at its first use. Raises BrokerError: the events may then
-        be in the topic or not."""
+        """Append events; create the topic at its first use. Raises BrokerError; the events may then
+        have been appended."""
         leader = await self._leader()
         events = events_of(records)
         if leader == self._node_id:

@@ -1,8 +1,8 @@
 """Writes the events of the audit trail: to the audit file first, then to the topic.
 
 A task takes events from the queue in small batches. While the topic cannot be written, the task
-retries with the same batch, and the queue fills up. At a stop, events that are left are written to
-the file, and to the topic if this broker leads it.
+retries with the same batch, and the queue fills up. At a shutdown the remaining events are written
+to the file, and to the topic if this broker leads it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AuditWriter:
         self._queue = queue
         self._topic = topic
         self._file = file
-        #: Events that the file has and the topic has not.
+        #: Events that are in the file, but not in the topic yet.
         self._batch: list[AuditRecord] = []
         self._task: SupervisedTask | None = None
         #: Whether the last write to the topic failed: only the first failure in a row is logged.
@@ -54,7 +54,7 @@ class AuditWriter:
         self._task = supervisor.start("audit-writer", self._run)
 
     async def stop(self) -> None:
-        """Stop the task, and write what is left if that needs no other broker."""
+        """Stop the task, and write the remaining events if that needs no other broker."""
         if self._task is not None:
             await self._task.stop()
         while self._batch or len(self._queue):

@@ -1,7 +1,7 @@
 """Records the changes that clients request, around the handlers of changing APIs.
 
-An API that changes something declares in its entry how its changes are found (`ApiEntry.audit`).
-With auditing enabled, the table of APIs holds such a handler wrapped by `audited`. Other APIs, and
+The entry of an API that changes something says how to find the changes (`ApiEntry.audit`). With
+auditing enabled, `audited` wraps the handler of such an API in the table of APIs. Other APIs, and
 brokers without auditing, pay nothing.
 """
 
@@ -26,7 +26,7 @@ OK: Final = "ok"
 #: How the client ids of brokers begin.
 BROKER_CLIENT_ID: Final = "broker-"
 #: An API that operators use to abort a transaction, and brokers for every transaction. Requests of
-#: brokers are not recorded. Whoever has the right to send it could claim to be a broker.
+#: brokers are not recorded. A client with the right to send it could claim to be a broker.
 _BROKERS_SEND: Final = "WriteTxnMarkers"
 
 

@@ -1,8 +1,8 @@
 """Finds the changes in requests and responses, for the audit trail. Pure.
 
-Values of settings are left out: they may be secrets. So are the records of consumers that commit
-offsets as members of a group, and of producers that send their transactions: only changes from
-outside of the group or the transaction are recorded.
+Values of settings are left out: they may be secrets. Commits of group members and requests of
+producers in their own transactions are left out too: only changes from outside the group or the
+transaction are recorded.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from millstream.security.sasl.jaas import parse_jaas
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig
 
-#: What OAUTHBEARER cannot do without: a broker that checks neither issuer nor audience lets in
-#: everyone who has a token of any kind.
+#: The settings that OAUTHBEARER requires. A broker that checks neither issuer nor audience would
+#: accept every token with a valid signature.
 _OAUTH_SETTINGS = (
     "sasl.oauthbearer.jwks.endpoint.url",
     "sasl.oauthbearer.expected.issuer",

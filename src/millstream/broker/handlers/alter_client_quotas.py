@@ -1,7 +1,7 @@
 """AlterClientQuotas: versions 0 and 1.
 
 Sets and removes quotas of users, client ids and addresses. Each entity is changed as a whole or not
-at all. A name of a host instead of an address is rejected, where Kafka would resolve it.
+at all. A host name instead of an address is rejected; Kafka would resolve it.
 """
 
 from __future__ import annotations

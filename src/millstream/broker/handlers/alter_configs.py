@@ -1,11 +1,13 @@
 """AlterConfigs: versions 0 to 2.
 
-Replaces all overrides of a topic, a broker, a group or a client metrics subscription.
+Replaces all overrides of a topic, a broker, a group or a client metrics subscription. The access
+and the rows of a rejected request are those of IncrementalAlterConfigs too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from millstream.broker.audit import change
 from millstream.broker.config import resource
@@ -16,6 +18,15 @@ from millstream.metadata.config_change import replace_all
 from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+
+T = TypeVar("T")
+
+#: The access of the two APIs that alter configs.
+ACCESS: Final = (
+    Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "for a topic"),
+    Right(Operation.ALTER_CONFIGS, ResourceType.GROUP, "for a group"),
+    Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "for other resources"),
+)
 
 _Row = AlterConfigsResponse.Resource
 
@@ -44,15 +55,7 @@ async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigs
 def _error_response(
     request: AlterConfigsRequest, context: Context, code: ErrorCode
 ) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=error_rows(
-            _Row,
-            request.resources,
-            ["resource_type", "resource_name"],
-            error_code=code,
-            error_message=failure_message(code),
-        )
-    )
+    return AlterConfigsResponse(responses=rejected_rows(_Row, request.resources, code))
 
 
 API: Final = ApiEntry(
@@ -62,12 +65,19 @@ API: Final = ApiEntry(
     handle=handle,
     audit=change.configs_altered,
     error_response=_error_response,
-    access=(
-        Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "for a topic"),
-        Right(Operation.ALTER_CONFIGS, ResourceType.GROUP, "for a group"),
-        Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "for other resources"),
-    ),
+    access=ACCESS,
 )
+
+
+def rejected_rows(row: Callable[..., T], resources: Iterable[object], code: ErrorCode) -> list[T]:
+    """Return a row with the error for each resource of a request."""
+    return error_rows(
+        row,
+        resources,
+        ["resource_type", "resource_name"],
+        error_code=code,
+        error_message=failure_message(code),
+    )
 
 
 def _overrides(wanted: AlterConfigsRequest.Resource) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Final
 from millstream.broker import feature
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.handlers.describe_groups import add_authorized_operations
 from millstream.groups.consumer.consumer_description import describe_consumer_group
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.model.acl import Operation, ResourceType
@@ -29,11 +30,7 @@ def handle(
 ) -> ConsumerGroupDescribeResponse:
     rows = [_describe(group_id, context) for group_id in request.group_ids]
     if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
-                row.authorized_operations = context.authorized_operations(
-                    ResourceType.GROUP, row.group_id
-                )
+        add_authorized_operations(rows, context)
     return ConsumerGroupDescribeResponse(groups=rows)
 
 

@@ -1,8 +1,8 @@
 """CreateAcls: versions 1 to 3. Any broker executes it, by compare-and-swap.
 
 Each ACL has a result of its own. An ACL that exists already is no error. INVALID_REQUEST for an ACL
-that no request could match: unknown terms, an empty name, a principal without a type, or a prefixed
-pattern with the name `*`. SECURITY_DISABLED if there is no authorizer.
+that no request could match: unknown types or operations, an empty name, a principal without a type,
+or a prefixed pattern with the name `*`. SECURITY_DISABLED if there is no authorizer.
 
 The ACLs of one resource pattern are one record, which is changed once for all ACLs of a request.
 """
@@ -14,8 +14,8 @@ from typing import Final
 from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
-from millstream.broker.error_response import error_rows, failure_message
-from millstream.broker.handlers.describe_acls import NO_AUTHORIZER
+from millstream.broker.error_response import error_rows
+from millstream.broker.handlers.describe_acls import rejection_message
 from millstream.metadata.security_record import (
     AclEntry,
     AclResource,
@@ -73,8 +73,7 @@ async def handle(request: CreateAclsRequest, context: Context) -> CreateAclsResp
 def _error_response(
     request: CreateAclsRequest, context: Context, code: ErrorCode
 ) -> CreateAclsResponse:
-    is_off = code == ErrorCode.SECURITY_DISABLED
-    message = NO_AUTHORIZER if is_off else failure_message(code)
+    message = rejection_message(code)
     return CreateAclsResponse(
         results=error_rows(_Row, request.creations, (), error_code=code, error_message=message)
     )

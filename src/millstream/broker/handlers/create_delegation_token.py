@@ -1,8 +1,8 @@
 """CreateDelegationToken: versions 1 to 3.
 
 Creates a token with which clients log in by SCRAM (KIP-48). A token for another owner needs
-CreateTokens on that user; without an authorizer nobody has it. Not allowed without authentication,
-or for a client that is itself logged in with a token.
+CreateTokens on that user; without an authorizer no client has this right. Not allowed without
+authentication, or for a client that is itself logged in with a token.
 """
 
 from __future__ import annotations

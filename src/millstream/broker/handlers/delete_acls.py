@@ -1,7 +1,7 @@
 """DeleteAcls: versions 1 to 3. Deletes the ACLs that filters match, by compare-and-swap.
 
 Each filter has a result of its own, with the ACLs that it deleted. INVALID_REQUEST for a filter
-with unknown terms. SECURITY_DISABLED if there is no authorizer.
+with unknown types or operations. SECURITY_DISABLED if there is no authorizer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Final
 from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
-from millstream.broker.error_response import error_rows, failure_message
-from millstream.broker.handlers.describe_acls import NO_AUTHORIZER
+from millstream.broker.error_response import error_rows
+from millstream.broker.handlers.describe_acls import filter_of, rejection_message
 from millstream.metadata.security_record import (
     AclEntry,
     AclResource,
@@ -24,7 +24,6 @@ from millstream.metadata.security_record import (
 from millstream.metadata.store.port import MetadataStoreError
 from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
-from millstream.security.acl.acl_filter import AclFilter
 from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 
 _Row = DeleteAclsResponse.Result
@@ -39,7 +38,7 @@ async def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResp
     for each in request.filters:
         row = _Row()
         response.filter_results.append(row)
-        wanted = _filter(each)
+        wanted = filter_of(each)
         problem = wanted.problem
         if problem is not None:
             row.error_code, row.error_message = ErrorCode.INVALID_REQUEST, problem
@@ -57,8 +56,7 @@ async def handle(request: DeleteAclsRequest, context: Context) -> DeleteAclsResp
 def _error_response(
     request: DeleteAclsRequest, context: Context, code: ErrorCode
 ) -> DeleteAclsResponse:
-    is_off = code == ErrorCode.SECURITY_DISABLED
-    message = NO_AUTHORIZER if is_off else failure_message(code)
+    message = rejection_message(code)
     return DeleteAclsResponse(
         filter_results=error_rows(_Row, request.filters, (), error_code=code, error_message=message)
     )
@@ -90,18 +88,6 @@ async def _remove(
     except (BrokerError, MetadataStoreError) as error:
         return str(error)
     return None
-
-
-def _filter(wanted: DeleteAclsRequest.Filter) -> AclFilter:
-    return AclFilter(
-        wanted.resource_type_filter,
-        wanted.resource_name_filter,
-        wanted.pattern_type_filter,
-        wanted.principal_filter,
-        wanted.host_filter,
-        wanted.operation,
-        wanted.permission_type,
-    )
 
 
 def _matching(resource: AclResource, entry: AclEntry) -> _Row.MatchingAcl:

@@ -82,7 +82,7 @@ def _filters(request: DescribeClientQuotasRequest) -> dict[str, _Component]:
             )
         if (component.match is None) == (component.match_type == _EXACT):
             raise BrokerError(
-                ErrorCode.INVALID_REQUEST, "a name is matched exactly, and nothing else has a name"
+                ErrorCode.INVALID_REQUEST, "only an exact match has a name, and it needs one"
             )
         filters[kind] = component
     if IP in filters and len(filters) > 1:

@@ -6,7 +6,8 @@ GROUP_ID_NOT_FOUND. From version 3 a client may ask for its authorized operation
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
@@ -27,11 +28,7 @@ _NOT_FOUND_SINCE = 6
 def handle(request: DescribeGroupsRequest, context: Context) -> DescribeGroupsResponse:
     rows = [_describe(group_id, context) for group_id in request.groups]
     if request.include_authorized_operations:
-        for row in rows:
-            if not row.error_code:
-                row.authorized_operations = context.authorized_operations(
-                    ResourceType.GROUP, row.group_id
-                )
+        add_authorized_operations(rows, context)
     return DescribeGroupsResponse(groups=rows)
 
 
@@ -42,6 +39,23 @@ API: Final = ApiEntry(
     handle=handle,
     access=(Right(Operation.DESCRIBE, ResourceType.GROUP),),
 )
+
+
+class _GroupRow(Protocol):
+    """A described group in a response."""
+
+    error_code: int
+    group_id: str
+    authorized_operations: int
+
+
+def add_authorized_operations(rows: Iterable[_GroupRow], context: Context) -> None:
+    """Add to each group without an error what the client may do with it."""
+    for row in rows:
+        if not row.error_code:
+            row.authorized_operations = context.authorized_operations(
+                ResourceType.GROUP, row.group_id
+            )
 
 
 def _describe(group_id: str, context: Context) -> _Group:

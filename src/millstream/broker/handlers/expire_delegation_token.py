@@ -1,4 +1,4 @@
-"""ExpireDelegationToken: versions 1 and 2. Ends a token after a time; a negative time is now."""
+"""ExpireDelegationToken: versions 1 and 2. Sets a token's expiry; a negative period means now."""
 
 from __future__ import annotations
 

@@ -157,6 +157,6 @@ def _describe(row: _Row, topic: str, context: Context) -> None:
     endpoint = broker.endpoint(context.listener) if broker is not None else None
     if endpoint is None:
         raise BrokerError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, "the key's partition has no leader just now"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, "the key's partition has no leader at present"
         )
     row.node_id, row.host, row.port = leader, endpoint.host, endpoint.port

@@ -12,11 +12,11 @@ from typing import Final
 from millstream.broker.audit import change
 from millstream.broker.config import logger_resource, resource
 from millstream.broker.context import Context
-from millstream.broker.dispatch import ApiEntry, Right
-from millstream.broker.error_response import error_rows, failure_message
+from millstream.broker.dispatch import ApiEntry
+from millstream.broker.handlers.alter_configs import ACCESS, rejected_rows
 from millstream.metadata.config_change import ConfigChange, ConfigOperation, incremental
 from millstream.metadata.topic_change import Edit
-from millstream.model.acl import Operation, ResourceType
+from millstream.model.acl import Operation
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
@@ -60,15 +60,7 @@ async def handle(
 def _error_response(
     request: IncrementalAlterConfigsRequest, context: Context, code: ErrorCode
 ) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=error_rows(
-            _Row,
-            request.resources,
-            ["resource_type", "resource_name"],
-            error_code=code,
-            error_message=failure_message(code),
-        )
-    )
+    return IncrementalAlterConfigsResponse(responses=rejected_rows(_Row, request.resources, code))
 
 
 API: Final = ApiEntry(
@@ -78,11 +70,7 @@ API: Final = ApiEntry(
     handle=handle,
     audit=change.configs_altered,
     error_response=_error_response,
-    access=(
-        Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "for a topic"),
-        Right(Operation.ALTER_CONFIGS, ResourceType.GROUP, "for a group"),
-        Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, "for other resources"),
-    ),
+    access=ACCESS,
 )
 
 

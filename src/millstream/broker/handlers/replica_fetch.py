@@ -40,7 +40,7 @@ def handle(request: FetchRequest, context: Context) -> FetchResponse | Reply[Fet
 
 
 def deny(request: FetchRequest) -> FetchResponse:
-    """Return the response to a client that is no broker of the cluster. As in Kafka, each
+    """Return the response to a client that is not a broker of the cluster. As in Kafka, each
     partition of the request has the error."""
     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
     response = FetchResponse()

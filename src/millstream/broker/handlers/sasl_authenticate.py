@@ -1,8 +1,7 @@
 """SaslAuthenticate: versions 0 to 2.
 
-One message of a login. `broker/login/` decides about it. A failed login gets
-SASL_AUTHENTICATION_FAILED, and the connection is closed. On a listener without SASL, and after a
-login: ILLEGAL_SASL_STATE.
+Passes one message of a login to `broker/login/`. A failed login gets SASL_AUTHENTICATION_FAILED,
+and the connection is closed. On a listener without SASL, and after a login: ILLEGAL_SASL_STATE.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SaslHandshake: version 1.
 
 Names the mechanism of the login that follows, or of its renewal. A mechanism that the listener does
-not have gets UNSUPPORTED_SASL_MECHANISM and the list of those it has, and the connection is closed.
-On a listener without SASL: ILLEGAL_SASL_STATE.
+not have gets UNSUPPORTED_SASL_MECHANISM with the list of its mechanisms, and the connection is
+closed. On a listener without SASL: ILLEGAL_SASL_STATE.
 
 Version 0, in which tokens follow without a request header, is not supported. ApiVersions lists it,
 because old versions of librdkafka take its absence for a broker without SASL.

@@ -1,4 +1,4 @@
-"""The backlog of partitions led here: what they hold for a reader that has committed an offset.
+"""The backlog of partitions led here: the records that a reader has not read yet.
 
 A partition that was read to its end costs one comparison. Any other partition costs a search in the
 index and a batch header. The search is skipped if the caller remembers its result.

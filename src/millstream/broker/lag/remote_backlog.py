@@ -1,4 +1,4 @@
-"""Queries to the leaders on other brokers: how much their partitions hold for a reader.
+"""Queries to leaders on other brokers for the backlogs of their partitions.
 
 A coordinator queries many positions at once. The positions that one broker leads leave in one
 request (`PeerLinks`). All queries have a common deadline; a query without a response by then fails.

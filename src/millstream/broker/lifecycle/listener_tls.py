@@ -1,8 +1,8 @@
-"""TLS of a broker's listeners and HTTP server: contexts, identities, and changes of files.
+"""TLS of a broker's listeners and HTTP server: contexts, identities, and replaced files.
 
-Owns the way from settings to the `TlsSource` of each listener. Every `REFRESH_S` it reads the files
-of keys and certificates again, so that a replaced file applies to new connections without a
-restart. Settings that change at run time apply at once.
+Makes the `TlsSource` of each listener from the settings. Every `REFRESH_S` it reads the files of
+keys and certificates again, so that a replaced file applies to new connections without a restart.
+Settings that change at run time apply at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ListenerTls:
 
     def __init__(self, source: TlsSource, mapping: PrincipalMapping | None) -> None:
         self._source = source
-        #: None where SASL decides who the client is.
+        #: None on a listener where SASL decides who the client is.
         self._mapping = mapping
 
     def context(self) -> ssl.SSLContext:
@@ -65,7 +65,7 @@ class BrokerTls:
     def load(self, config: BrokerConfig, static: BrokerConfig) -> None:
         """Read the keys and certificates of all listeners. Raises ConfigError.
 
-        Where settings of the metadata store cannot be used, the `static` ones apply, so that a
+        If settings from the metadata store cannot be used, the `static` settings apply, so that a
         change at run time does not prevent the next start."""
         self._inter_broker = config.network.inter_broker_listener
         self.http(config)
@@ -110,7 +110,7 @@ class BrokerTls:
             self.sources[name].configure(found)
 
     def start(self, supervisor: Supervisor) -> None:
-        """Follow the files of keys and certificates, if there are any."""
+        """Start the task that refreshes keys and certificates, if there are files of them."""
         if self.sources:
             self._task = supervisor.start("tls", self._follow)
 

@@ -1,7 +1,7 @@
 """Opens the metadata store that the settings name: the embedded one, or etcd.
 
-Owns the way from settings to a store, and the errors of files that the settings name. etcd's client
-is imported only where it is used: the import takes as long as the rest of the broker.
+Owns the choice of the store, and the errors of files that the settings name. etcd's client is
+imported only where it is used: the import takes as long as the rest of the broker.
 """
 
 from __future__ import annotations

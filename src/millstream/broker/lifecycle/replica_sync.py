@@ -1,8 +1,8 @@
 """Whether the replicas of this broker are in sync: the response of `/readyz/in-sync`.
 
 A rolling restart waits for it before it stops the next broker. Two kinds of replicas do not count:
-replicas of partitions without a leader, which have no leader to fetch from, and replicas that a
-reassignment adds, which nobody relies on yet.
+replicas of partitions without a leader, which cannot catch up, and replicas that a reassignment
+adds, which no partition relies on yet.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Creates the first users of a cluster, from the file that `bootstrap.users.file` names.
 
-A secure cluster starts without users, so nobody could log in to create one. The file has a line
+A secure cluster starts without users, so no client could log in to create one. The file has a line
 `NAME:PASSWORD` for each user; empty lines and lines that start with `#` are skipped. A user gets
 credentials for both SCRAM mechanisms. A user that exists is not changed, so a password that was
 changed later stays, and the file may be removed after the first start.

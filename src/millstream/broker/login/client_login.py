@@ -1,9 +1,9 @@
-"""The login of one connection, on a listener with SASL. Decides and counts; sessions ask.
+"""The login of one connection, on a listener with SASL. Decides and counts; sessions call it.
 
 States:
 
     NEW             SaslHandshake names a mechanism                      -> EXCHANGING
-    EXCHANGING      SaslAuthenticate, until the mechanism has enough     -> AUTHENTICATED
+    EXCHANGING      SaslAuthenticate, until the mechanism accepts        -> AUTHENTICATED
     AUTHENTICATED   SaslHandshake begins a renewal (KIP-368)             -> EXCHANGING
 
 A failure in any state ends in a delayed error response, after which the connection is closed. Until

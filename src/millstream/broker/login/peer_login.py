@@ -1,7 +1,7 @@
 """This broker's login at other brokers, on the inter-broker listener.
 
 The user name and the password come from `sasl.jaas.config` of the listener and the mechanism. The
-requests go through a `Peer`, which gives the transport up afterwards.
+requests go through a `Peer`, which releases the transport afterwards.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def peer_network(
 
 
 class PeerLogin:
-    """Logs this broker in on connections to other brokers."""
+    """Logs in to other brokers on new connections."""
 
     __slots__ = ("_client_id", "_has_threads", "_login", "_random")
 

@@ -1,4 +1,4 @@
-"""What the APIs of delegation tokens share: who may use them, and changes of one token."""
+"""What the APIs of delegation tokens share: who may use them, and how they change one token."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from millstream.security.delegation_token import TokenLimits, find_token
 
 
 def check_allowed(context: Context) -> str:
-    """Return the secret key of the tokens. Raises BrokerError if there are no tokens here, or if
-    the client has none of its own identity: it is anonymous, or logged in with a token."""
+    """Return the secret key of the tokens. Raises BrokerError if this cluster has no tokens, if the
+    client is anonymous, or if it logged in with a token."""
     secret = context.services.config.sasl.delegation_token_secret_key
     login = context.client.login
     is_token = login is not None and login.identity is not None and login.identity.is_token
     if is_token or context.client.principal == ANONYMOUS:
         raise BrokerError(
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-            "delegation tokens need a client that is authenticated, and not by such a token",
+            "only an authenticated client may do this, and not one that logged in with a token",
         )
     if not secret:
         raise BrokerError(
@@ -45,9 +45,8 @@ def limits(config: BrokerConfig) -> TokenLimits:
 async def alter_token(
     context: Context, hmac: bytes, edit: Callable[[TokenRecord], TokenRecord | None]
 ) -> TokenRecord | None:
-    """Replace the token that has an HMAC with what `edit` makes of it; None deletes the token.
-
-    Returns the result. Raises BrokerError."""
+    """Replace the token with this HMAC by the result of `edit`; None deletes the token. Returns the
+    result. Raises BrokerError."""
     catalog = context.services.catalog
     token = find_token(catalog.image.tokens.values(), check_allowed(context), hmac)
     result: TokenRecord | None = None

@@ -49,8 +49,8 @@ class HttpGuard:
         def use_newest(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
             connection.context = tls.server
 
-        # The exchange keeps what a connection has taken from its first context: whether it asks for
-        # a certificate. This setting cannot change at run time.
+        # An exchanged context does not change whether the connection asks for a certificate. This
+        # setting cannot change at run time.
         context = tls.make_server()
         context.sni_callback = use_newest
         return context

@@ -18,7 +18,7 @@ from millstream.security.quota.quota_table import Scope
 from millstream.security.quota.quota_type import QuotaName
 
 _LABELS: Final = ("user", "client_id")
-#: The name of the use, its description, and how many units of the quota one of it has.
+#: The name of the use, its description, and the units of the quota in one unit of the metric.
 _USES: Final = {
     QuotaName.PRODUCER_BYTE_RATE: ("produce_bytes", "Bytes of Produce requests", 1.0),
     QuotaName.CONSUMER_BYTE_RATE: ("fetch_bytes", "Bytes of records in Fetch responses", 1.0),

@@ -1,1 +1,5 @@
-"""Enforces client quotas: measures requests, and says for how long a client is throttled."""
+"""Enforces client quotas: measures requests, and decides for how long a client is throttled.
+
+Leaves the arithmetic of rates and the choice of a quota to `security/quota/`, and pausing the
+connection to the session.
+"""

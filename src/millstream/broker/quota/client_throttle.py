@@ -68,8 +68,8 @@ class ClientThrottle:
         fetch = quotas.fetch
         if fetch is None:
             return _milliseconds(throttle_s)
-        # One batch may be larger than all that the quota allows in its window. If it were charged
-        # in full, the client would never get it.
+        # One batch may be larger than the quota of the whole window. If it were charged in full,
+        # the client would never get it.
         charged = min(size, self.limiter.fetch_bytes_max(quotas) or size)
         throttle_ms = _milliseconds(max(throttle_s, fetch.charge(charged, now)))
         if throttle_ms:
@@ -77,7 +77,7 @@ class ClientThrottle:
         return throttle_ms
 
     def fetch_bytes_max(self, context: Context) -> int | None:
-        """Return the most bytes that one Fetch response may have; None is any number."""
+        """Return the most bytes that one Fetch response may have; None is no limit."""
         bytes_max = self.limiter.fetch_bytes_max(self._quotas(context))
         return None if bytes_max is None else max(int(bytes_max), 1)
 

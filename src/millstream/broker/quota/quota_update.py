@@ -10,7 +10,7 @@ from millstream.security.quota.connection_rate import ConnectionRateOptions, Con
 
 
 class QuotaUpdates:
-    """Passes changes of quotas on. Event loop only."""
+    """Applies changes of quotas. Event loop only."""
 
     __slots__ = ("_gate", "_options", "_rates", "_services", "_throttle")
 

@@ -1,8 +1,8 @@
 """Metrics of clients as Prometheus series, within a budget.
 
 `org.apache.kafka.producer.connection.creation.total` becomes
-`kafka_client_producer_connection_creation_total`. Attributes become labels, beside the client's
-instance id, client id and software, which no attribute replaces.
+`kafka_client_producer_connection_creation_total`. Attributes become labels. The client's instance
+id, client id and software are labels too, and no attribute replaces them.
 
 A push replaces all series of its client, except sums of deltas: those are summed up here and stay.
 Everything that clients send is bounded: a client has at most `CLIENT_SERIES_MAX` series, all

@@ -36,7 +36,7 @@ ATTRIBUTES: Final = (
 )
 
 
-class Subscription(NamedTuple):
+class TelemetrySubscription(NamedTuple):
     """The metrics that matching clients push, and how often."""
 
     metrics: tuple[str, ...]
@@ -61,7 +61,7 @@ class PushPlan(NamedTuple):
     subscription_id: int
 
 
-def parse_subscription(name: str, configs: Configs) -> Subscription:
+def parse_subscription(name: str, configs: Configs) -> TelemetrySubscription:
     """Return the subscription; raise INVALID_REQUEST or INVALID_CONFIG where Kafka does."""
     check_name(name)
     for setting in configs:
@@ -73,7 +73,7 @@ def parse_subscription(name: str, configs: Configs) -> Subscription:
     interval_ms = INTERVAL_MS_DEFAULT
     if "interval.ms" in configs:
         interval_ms = _interval_ms(configs["interval.ms"])
-    return Subscription(
+    return TelemetrySubscription(
         parse_list("metrics", configs), interval_ms, _patterns(parse_list("match", configs))
     )
 
@@ -97,7 +97,9 @@ def parse_list(setting: str, configs: Configs) -> tuple[str, ...]:
 
 
 def push_plan(
-    subscriptions: Iterable[Subscription], attributes: Mapping[str, str | None], instance_id: bytes
+    subscriptions: Iterable[TelemetrySubscription],
+    attributes: Mapping[str, str | None],
+    instance_id: bytes,
 ) -> PushPlan:
     """Return the union of the metrics, and the shortest interval, of matching subscriptions."""
     metrics: dict[str, None] = {}

@@ -26,7 +26,11 @@ from millstream.broker.metrics.label_budget import is_showable
 from millstream.broker.telemetry.instance import EXPIRY_S_MIN, ClientInstance, ClientInstances
 from millstream.broker.telemetry.otlp import OtlpError, read_metrics
 from millstream.broker.telemetry.series import ClientSeries, Collected
-from millstream.broker.telemetry.subscription import Subscription, parse_subscription, push_plan
+from millstream.broker.telemetry.subscription import (
+    TelemetrySubscription,
+    parse_subscription,
+    push_plan,
+)
 from millstream.env.clock import Clock
 from millstream.env.random import Random
 from millstream.env.supervisor import SupervisedTask, Supervisor
@@ -80,7 +84,7 @@ class Telemetry:
         self._random = random
         self.options = options
         self._instances = ClientInstances()
-        self._subscriptions: dict[str, Subscription] = {}
+        self._subscriptions: dict[str, TelemetrySubscription] = {}
         #: Counts changes of the subscriptions.
         self._version = 0
         self._reading = asyncio.Lock()
@@ -104,7 +108,7 @@ class Telemetry:
 
     def set_subscriptions(self, image: ClusterImage) -> None:
         """Replace the subscriptions. Clients learn it from the response to their next push."""
-        found: dict[str, Subscription] = {}
+        found: dict[str, TelemetrySubscription] = {}
         for name, configs in sorted(image.client_metrics.items()):
             try:
                 found[name] = parse_subscription(name, configs)

@@ -6,9 +6,9 @@ first batch of a transaction in each partition: it verifies that the partition w
 protocol), or adds it (transaction version 2). While the transaction is open in the partition,
 further batches of the same epoch need no admission.
 
-A producer of version 2 begins its next transaction as soon as the one before is decided, while
-markers of that one may still be pending. Then the request is repeated, and the coordinator waits
-for the markers: clients would wait much longer before they retry.
+A producer of version 2 begins its next transaction as soon as the previous one is decided, while
+markers of the previous one may still be pending. Then the request is repeated, and the coordinator
+waits for the markers, because clients would wait much longer before they retry.
 
 The coordinator may reply late. By then the transaction may have ended, and its marker may have been
 written. So a batch is appended only if the partition still has the leader epoch that it had at the

@@ -38,7 +38,7 @@ from millstream.wire.messages.add_partitions_to_txn import (
 )
 from millstream.wire.schema import Message
 
-#: How long the first query waits if the one for the transaction before had to.
+#: How long the first query of a transaction waits if that of the previous transaction had to wait.
 _FIRST_WAIT_MS: Final = 20
 #: Transactional ids remembered because their queries had to wait.
 _WAITED_MAX: Final = 10_000
@@ -124,7 +124,7 @@ class AdmissionApi(PeerApi[AdmissionQuery]):
 
 
 class WaitingAdmissionApi(AdmissionApi):
-    """AddPartitionsAfterEnd: the coordinator waits until the transaction before has ended."""
+    """AddPartitionsAfterEnd: the coordinator waits until the previous transaction has ended."""
 
     version = 0
     response = AddPartitionsAfterEndResponse
@@ -166,7 +166,7 @@ class TransactionCoordinators:
         self._links = links
         self._failures = failures
         #: Ids whose query had to wait for the end of a transaction, the latest last. Their next
-        #: query will have to as well: such producers begin the next transaction at once.
+        #: query will have to wait as well: such producers begin the next transaction at once.
         self._waited: dict[str, None] = {}
 
     def find(self, transactional_id: str) -> AdmittingCoordinator:

@@ -28,6 +28,7 @@ from millstream.cli.support.failure import CommandError, ExitCode, guarded
 from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, note, print_json, print_table
 from millstream.env.termination import on_termination
+from millstream.model.bootstrap import PORT_DEFAULT
 from millstream.model.durability import default_replicas
 from millstream.process.broker_server import BrokerEndpoints, BrokerServer
 from millstream.process.etcd_server import (
@@ -79,7 +80,7 @@ def up(
         typer.Option(
             "--port", min=1, max=65000, help="Port of the first broker; the others follow."
         ),
-    ] = 9092,
+    ] = PORT_DEFAULT,
     http_port: Annotated[
         int,
         typer.Option(

@@ -6,8 +6,8 @@
     DIR/security/brokers.toml              the settings of all brokers
     DIR/security/profiles.toml             the profile `admin` for the command line
 
-What exists is kept, so that the same folder starts the same cluster again. Files with secrets can
-be read only by their owner.
+Existing files are kept, so that the same folder starts the same cluster again. Files with secrets
+can be read only by their owner.
 """
 
 from __future__ import annotations

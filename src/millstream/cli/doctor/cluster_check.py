@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.cli.cluster.cluster import PartitionRow, partition_rows
-from millstream.cli.doctor.finding import Finding, Scope, State
+from millstream.cli.doctor.finding import CheckScope, CheckState, Finding
 from millstream.cli.doctor.group_lag import group_lags
 from millstream.cli.support.cluster_connection import connected_cluster
 from millstream.cli.support.connection import Connection
@@ -56,12 +56,12 @@ def cluster_findings(target: Target) -> Iterator[Finding]:
     except CommandError as failure:
         yield _finding(
             "reachable",
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             str(failure).partition(". Is a broker")[0],
             "Start a broker with `millstream serve`, or name another with --bootstrap-server.",
         )
         return
-    yield _finding("reachable", State.HEALTHY, f"cluster {described.cluster_id} responds")
+    yield _finding("reachable", CheckState.HEALTHY, f"cluster {described.cluster_id} responds")
     cluster = _Cluster(target, connection, admin, described, rows)
     checks: Sequence[tuple[str, Callable[[_Cluster], Finding]]] = (
         ("brokers", _check_brokers),
@@ -76,11 +76,11 @@ def cluster_findings(target: Target) -> Iterator[Finding]:
             yield check(cluster)
         except CommandError as failure:
             advice = "Check the permissions and the log of the brokers, then run this again."
-            yield _finding(name, State.WARNING, str(failure).rstrip("."), advice)
+            yield _finding(name, CheckState.WARNING, str(failure).rstrip("."), advice)
 
 
-def _finding(check: str, state: State, found: str, advice: str | None = None) -> Finding:
-    return Finding(Scope.CLUSTER, check, state, found, advice)
+def _finding(check: str, state: CheckState, found: str, advice: str | None = None) -> Finding:
+    return Finding(CheckScope.CLUSTER, check, state, found, advice)
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -94,15 +94,15 @@ def _check_brokers(cluster: _Cluster) -> Finding:
     if lost:
         return _finding(
             "brokers",
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             f"{len(alive)} alive, missing: {', '.join(map(str, lost))}",
             "Start the missing brokers, or remove one for good with `millstream broker"
             " decommission ID`.",
         )
     if not cluster.described.controller:
         advice = "Check the log of the brokers and the connection to etcd."
-        return _finding("brokers", State.UNHEALTHY, "there is no controller", advice)
-    return _finding("brokers", State.HEALTHY, f"{len(alive)} alive")
+        return _finding("brokers", CheckState.UNHEALTHY, "there is no controller", advice)
+    return _finding("brokers", CheckState.HEALTHY, f"{len(alive)} alive")
 
 
 def _check_partitions(cluster: _Cluster) -> Finding:
@@ -111,7 +111,7 @@ def _check_partitions(cluster: _Cluster) -> Finding:
     if offline:
         return _finding(
             "partitions",
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             f"{len(offline):,} without a leader: {_listed(offline)}",
             "Start the brokers of their replicas: `millstream cluster partitions --unhealthy`"
             " shows them. If these are lost, see `millstream cluster elect --unclean`.",
@@ -119,13 +119,13 @@ def _check_partitions(cluster: _Cluster) -> Finding:
     if behind:
         return _finding(
             "partitions",
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             f"{len(behind):,} under-replicated: {_listed(behind)}",
             "Wait while replicas catch up. If the number stays, check the disk, network and log of"
             " the brokers in `millstream cluster partitions --unhealthy`.",
         )
     found = f"all {counted(len(cluster.partitions), 'partition')} are in sync"
-    return _finding("partitions", State.HEALTHY, found)
+    return _finding("partitions", CheckState.HEALTHY, found)
 
 
 def _check_min_isr(cluster: _Cluster) -> Finding:
@@ -136,7 +136,7 @@ def _check_min_isr(cluster: _Cluster) -> Finding:
     if below:
         return _finding(
             name,
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             f"{len(below):,} below min.insync.replicas: {_listed(below)}",
             "Producers with acks=all fail: start the missing brokers.",
         )
@@ -151,11 +151,11 @@ def _check_min_isr(cluster: _Cluster) -> Finding:
     if tight:
         return _finding(
             name,
-            State.WARNING,
+            CheckState.WARNING,
             f"one failure stops writes to {counted(len(tight), 'topic')}: {_listed(tight)}",
             "Give them more replicas than min.insync.replicas (usually 3 and 2).",
         )
-    return _finding(name, State.HEALTHY, "no partition is below min.insync.replicas")
+    return _finding(name, CheckState.HEALTHY, "no partition is below min.insync.replicas")
 
 
 def _min_isr(cluster: _Cluster) -> dict[str, int]:
@@ -173,9 +173,9 @@ def _check_preferred(cluster: _Cluster) -> Finding:
         f"{len(moved):,} of {counted(len(cluster.partitions), 'partition')} led by another replica"
     )
     if share <= _MOVED_SHARE_MAX:
-        return _finding("preferred leaders", State.HEALTHY, found)
+        return _finding("preferred leaders", CheckState.HEALTHY, found)
     advice = "Balance the load with `millstream cluster elect --all-topics`."
-    return _finding("preferred leaders", State.WARNING, found, advice)
+    return _finding("preferred leaders", CheckState.WARNING, found, advice)
 
 
 def _check_groups(cluster: _Cluster) -> Finding:
@@ -184,7 +184,7 @@ def _check_groups(cluster: _Cluster) -> Finding:
     if lost:
         return _finding(
             "groups",
-            State.UNHEALTHY,
+            CheckState.UNHEALTHY,
             f"retention deleted unread records of {_listed(lost)}",
             "Raise retention.ms of the topic, add consumers, or skip the gap with `millstream group"
             " reset-offsets`.",
@@ -194,12 +194,12 @@ def _check_groups(cluster: _Cluster) -> Finding:
         shown = [f"{each.group} ({counted(each.records, 'record')})" for each in behind]
         return _finding(
             "groups",
-            State.WARNING,
+            CheckState.WARNING,
             f"{counted(len(behind), 'group')} behind: {_listed(shown)}",
             "See `millstream group describe GROUP`: add members, or find out why they are slow.",
         )
     limit = f"none is more than {counted(cluster.target.lag_max, 'record')} behind"
-    return _finding("groups", State.HEALTHY, f"{counted(len(lags), 'group')}, {limit}")
+    return _finding("groups", CheckState.HEALTHY, f"{counted(len(lags), 'group')}, {limit}")
 
 
 def _check_transactions(cluster: _Cluster) -> Finding:
@@ -207,11 +207,11 @@ def _check_transactions(cluster: _Cluster) -> Finding:
     with connected_cluster(target.servers, target.properties, target.timeout_s) as client:
         found = TransactionAdmin(client, target.timeout_s).hanging(_IDLE_MS)
     if not found:
-        return _finding("transactions", State.HEALTHY, "no transaction hangs")
+        return _finding("transactions", CheckState.HEALTHY, "no transaction hangs")
     places = [f"{each.topic}-{each.partition}" for each in found]
     return _finding(
         "transactions",
-        State.UNHEALTHY,
+        CheckState.UNHEALTHY,
         f"{len(found):,} hanging: {_listed(places)}",
         "Consumers with read_committed wait there: `millstream txn abort --hanging` ends them.",
     )

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from millstream.cli.doctor.cluster_check import Target, cluster_findings
-from millstream.cli.doctor.finding import Finding, Scope, State
+from millstream.cli.doctor.finding import CheckScope, CheckState, Finding
 from millstream.cli.support.connection import (
     TIMEOUT_S_DEFAULT,
     PropertiesOption,
@@ -19,21 +19,21 @@ from millstream.cli.support.connection import (
 from millstream.cli.support.failure import ExitCode, guarded
 from millstream.cli.support.progress import progress
 from millstream.cli.support.terminal import JsonOption, print_json
-from millstream.model.bootstrap import SERVERS_DEFAULT
+from millstream.model.bootstrap import PORT_DEFAULT, SERVERS_DEFAULT
 
 _DATA_DEFAULT: Final = Path("millstream-data")
 _COLORS: Final = {
-    State.SKIPPED: "bright_black",
-    State.HEALTHY: "green",
-    State.WARNING: "yellow",
-    State.UNHEALTHY: "red",
+    CheckState.SKIPPED: "bright_black",
+    CheckState.HEALTHY: "green",
+    CheckState.WARNING: "yellow",
+    CheckState.UNHEALTHY: "red",
 }
 
 
 @guarded
 def doctor(
     only: Annotated[
-        Scope | None, typer.Option("--only", help="Check only this host, or only the cluster.")
+        CheckScope | None, typer.Option("--only", help="Check only this host, or only the cluster.")
     ] = None,
     data: Annotated[
         Path,
@@ -41,7 +41,7 @@ def doctor(
     ] = _DATA_DEFAULT,
     port: Annotated[
         int, typer.Option("--port", min=1, max=65535, help="The broker's port for clients.")
-    ] = 9092,
+    ] = PORT_DEFAULT,
     http_port: Annotated[
         int,
         typer.Option("--http-port", min=1, max=65535, help="The broker's port for metrics."),
@@ -65,7 +65,7 @@ def doctor(
     found: list[Finding] = []
     with progress("checks done", count=lambda: len(found)):
         found.extend(_findings(only, data, (port, http_port), target))
-    is_healthy = not any(each.state is State.UNHEALTHY for each in found)
+    is_healthy = not any(each.state is CheckState.UNHEALTHY for each in found)
     if as_json:
         print_json({"healthy": is_healthy, "checks": [each.as_dict() for each in found]})
     else:
@@ -78,15 +78,15 @@ def doctor(
 
 
 def _findings(
-    only: Scope | None, data: Path, ports: tuple[int, int], target: Target
+    only: CheckScope | None, data: Path, ports: tuple[int, int], target: Target
 ) -> Iterator[Finding]:
     from millstream.cli.doctor.host_check import host_findings
     from millstream.cli.doctor.software_check import software_findings
 
-    if only is not Scope.CLUSTER:
+    if only is not CheckScope.CLUSTER:
         yield from host_findings(data, ports)
         yield from software_findings()
-    if only is not Scope.HOST:
+    if only is not CheckScope.HOST:
         yield from cluster_findings(target)
 
 
@@ -100,5 +100,5 @@ def _print(finding: Finding) -> None:
 def _print_verdict(found: list[Finding], is_healthy: bool) -> None:
     word, color = ("healthy", "green") if is_healthy else ("unhealthy", "red")
     typer.secho(word, fg=color, bold=True, nl=False)
-    warnings = sum(each.state is State.WARNING for each in found)
+    warnings = sum(each.state is CheckState.WARNING for each in found)
     typer.echo(f", {warnings} {'warning' if warnings == 1 else 'warnings'}" if warnings else "")

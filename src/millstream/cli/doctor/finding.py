@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """The states of a check, from good to bad; a skipped check does not apply."""
 
     SKIPPED = "skipped"
@@ -15,7 +15,7 @@ class State(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class Scope(StrEnum):
+class CheckScope(StrEnum):
     """What a check looks at."""
 
     HOST = "host"
@@ -26,9 +26,9 @@ class Scope(StrEnum):
 class Finding:
     """What a check found. Findings that are not healthy have an advice."""
 
-    scope: Scope
+    scope: CheckScope
     check: str
-    state: State
+    state: CheckState
     #: What was found, without a period.
     found: str
     #: What to do, as a sentence.

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from millstream.cli.doctor.finding import Finding, Scope, State
+from millstream.cli.doctor.finding import CheckScope, CheckState, Finding
 from millstream.cli.support.terminal import format_bytes
 
 _FILES_MIN: Final = 4096
@@ -45,8 +45,8 @@ def host_findings(data: Path, ports: tuple[int, int]) -> Iterator[Finding]:
     yield check_port(ports[1], "metrics and health", path="/healthz")
 
 
-def _finding(check: str, state: State, found: str, advice: str | None = None) -> Finding:
-    return Finding(Scope.HOST, check, state, found, advice)
+def _finding(check: str, state: CheckState, found: str, advice: str | None = None) -> Finding:
+    return Finding(CheckScope.HOST, check, state, found, advice)
 
 
 def check_files(limit: int) -> Finding:
@@ -54,8 +54,8 @@ def check_files(limit: int) -> Finding:
     name = "file limit"
     if limit == resource.RLIM_INFINITY or limit >= _FILES_ENOUGH:
         shown = "unlimited" if limit == resource.RLIM_INFINITY else f"{limit:,}"
-        return _finding(name, State.HEALTHY, f"{shown} open files")
-    state = State.UNHEALTHY if limit < _FILES_MIN else State.WARNING
+        return _finding(name, CheckState.HEALTHY, f"{shown} open files")
+    state = CheckState.UNHEALTHY if limit < _FILES_MIN else CheckState.WARNING
     return _finding(
         name,
         state,
@@ -78,8 +78,10 @@ def check_disk(data: Path) -> Finding:
     share = usage.free / usage.total if usage.total else 0.0
     found = f"{format_bytes(usage.free)} free of {format_bytes(usage.total)} at {data}"
     if share >= _DISK_SHARE_ENOUGH and usage.free >= _GIB:
-        return _finding("disk space", State.HEALTHY, found)
-    state = State.UNHEALTHY if share < _DISK_SHARE_MIN or usage.free < _GIB else State.WARNING
+        return _finding("disk space", CheckState.HEALTHY, found)
+    state = (
+        CheckState.UNHEALTHY if share < _DISK_SHARE_MIN or usage.free < _GIB else CheckState.WARNING
+    )
     return _finding(
         "disk space",
         state,
@@ -107,14 +109,14 @@ def check_file_system(data: Path) -> Finding:
     try:
         kind = file_system(data, Path("/proc/mounts").read_text())
     except OSError as error:
-        return _finding(name, State.SKIPPED, f"/proc/mounts cannot be read: {error.strerror}")
+        return _finding(name, CheckState.SKIPPED, f"/proc/mounts cannot be read: {error.strerror}")
     if kind in _NETWORK:
         advice = "Use a local disk: a network file system can lose flushed data, and is slow."
-        return _finding(name, State.UNHEALTHY, f"{data} is on {kind}", advice)
+        return _finding(name, CheckState.UNHEALTHY, f"{data} is on {kind}", advice)
     if kind in _LOST_AT_RESTART:
         advice = "Use a volume or a disk: this data is lost with the host or container."
-        return _finding(name, State.WARNING, f"{data} is on {kind}", advice)
-    return _finding(name, State.HEALTHY, f"{data} is on {kind}")
+        return _finding(name, CheckState.WARNING, f"{data} is on {kind}", advice)
+    return _finding(name, CheckState.HEALTHY, f"{data} is on {kind}")
 
 
 def check_clock() -> Finding:
@@ -126,17 +128,19 @@ def check_clock() -> Finding:
     except (OSError, AttributeError):
         result = -1
     if result < 0:
-        return _finding(name, State.SKIPPED, "the kernel does not report the state of the clock")
+        return _finding(
+            name, CheckState.SKIPPED, "the kernel does not report the state of the clock"
+        )
     # struct timex: modes, offset, freq, maxerror, esterror, status.
     *_, error_us, _, status = struct.unpack_from("@illlli", buffer)
     if status & _STATUS_UNSYNCHRONISED:
         return _finding(
             name,
-            State.WARNING,
+            CheckState.WARNING,
             "the clock is not synchronised",
             "Run chrony or systemd-timesyncd: timestamps and retention depend on the clock.",
         )
-    return _finding(name, State.HEALTHY, f"synchronised, error below {error_us / 1000:.0f} ms")
+    return _finding(name, CheckState.HEALTHY, f"synchronised, error below {error_us / 1000:.0f} ms")
 
 
 def _memory() -> tuple[int, int]:
@@ -161,8 +165,8 @@ def check_memory(available: int, total: int) -> Finding:
     """Check the memory for a broker and the page cache."""
     found = f"{format_bytes(available)} available of {format_bytes(total)}"
     if available >= _MEMORY_ENOUGH:
-        return _finding("memory", State.HEALTHY, found)
-    state = State.UNHEALTHY if available < _MEMORY_MIN else State.WARNING
+        return _finding("memory", CheckState.HEALTHY, found)
+    state = CheckState.UNHEALTHY if available < _MEMORY_MIN else CheckState.WARNING
     return _finding(
         "memory",
         state,
@@ -181,17 +185,17 @@ def check_port(port: int, purpose: str, path: str | None = None) -> Finding:
             probe.bind(("127.0.0.1", port))
         except PermissionError:
             advice = "Choose a port from 1024 on, or grant CAP_NET_BIND_SERVICE."
-            return _finding(name, State.UNHEALTHY, "this user may not listen there", advice)
+            return _finding(name, CheckState.UNHEALTHY, "this user may not listen there", advice)
         except OSError:
             pass
         else:
-            return _finding(name, State.HEALTHY, f"free for {purpose}")
+            return _finding(name, CheckState.HEALTHY, f"free for {purpose}")
     if _is_broker(port, path):
-        return _finding(name, State.HEALTHY, f"a broker listens for {purpose}")
+        return _finding(name, CheckState.HEALTHY, f"a broker listens for {purpose}")
     option = "--listen" if path is None else "--http"
     return _finding(
         name,
-        State.WARNING,
+        CheckState.WARNING,
         "another program listens there",
         f"Stop that program, or choose another port with `millstream serve {option}`.",
     )

@@ -37,7 +37,7 @@ app.command("reset-offsets", epilog=EXIT_CODES_HELP)(reset_offsets)
 
 
 # Copies of `GroupState` and `GroupType`: `--help` must not import the client.
-class State(StrEnum):
+class StateName(StrEnum):
     """The states of a group by their Kafka names."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -50,7 +50,7 @@ class State(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Type(StrEnum):
+class TypeName(StrEnum):
     """The protocols of groups."""
 
     CLASSIC = "Classic"
@@ -66,13 +66,13 @@ def list_groups(
     ] = "*",
     regex: RegexOption = False,
     states: Annotated[
-        list[State] | None,
+        list[StateName] | None,
         typer.Option(
             "--state", case_sensitive=False, help="Only groups in this state. Repeatable."
         ),
     ] = None,
     types: Annotated[
-        list[Type] | None,
+        list[TypeName] | None,
         typer.Option(
             "--type", case_sensitive=False, help="Only groups of this protocol. Repeatable."
         ),
@@ -155,7 +155,7 @@ def delete(
 
 
 def _listed(
-    connection: Connection, states: Iterable[State], types: Iterable[Type]
+    connection: Connection, states: Iterable[StateName], types: Iterable[TypeName]
 ) -> tuple[list[GroupListing], CommandError | None]:
     """Return the groups, and the failure if some brokers did not list theirs."""
     from millstream.client.admin import GroupState, GroupType, IncompleteListing

@@ -9,15 +9,8 @@ JSON; its `type` is one of
     damage       damaged data; `message` describes it
     summary      the last row: the totals
 
-Formats other than the record batch (see `records/batch.py`), all big endian:
-
-    .index       offset - base int32, position int32
-    .timeindex   timestamp int64, offset - base int32
-    .txnindex    version int16 = 0, producer id, first offset, last offset, last stable offset int64
-    .snapshot    version int16 = 1, CRC32C uint32 of what follows, count int32, then per producer:
-                 id int64, epoch int16, last sequence int32, last offset int64, offset delta int32,
-                 timestamp int64, coordinator epoch int32, first offset of open transaction int64
-    checkpoints  text: version, count of rows, rows of words
+The formats are those of the modules that write the files: `records/batch.py`, `log/index/`,
+`log/producers/producer_state.py` and `log/directory/checkpoint.py`.
 """
 
 from __future__ import annotations
@@ -29,6 +22,16 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from millstream.cli.support.message import put_bytes
+from millstream.log.compaction.cleaner_checkpoint import CLEANER_OFFSETS
+from millstream.log.directory import checkpoint
+from millstream.log.index import offset_index, time_index, transaction_index
+from millstream.log.producers.producer_state import (
+    SNAPSHOT_CRC_START,
+    SNAPSHOT_ENTRY,
+    SNAPSHOT_HEAD,
+    SNAPSHOT_VERSION,
+)
+from millstream.records import control
 from millstream.records.batch import (
     CRC_START,
     BatchHeader,
@@ -44,23 +47,16 @@ Row: TypeAlias = dict[str, Any]
 #: A batch that decompresses to more than this counts as damaged.
 RECORDS_BYTES_MAX: Final = 1 << 30
 
-_OFFSET_ENTRY: Final = struct.Struct(">ii")
-_TIME_ENTRY: Final = struct.Struct(">qi")
-_TXN_ENTRY: Final = struct.Struct(">hqqqq")
-_SNAPSHOT_HEADER: Final = struct.Struct(">hIi")
-_SNAPSHOT_CRC_START: Final = 6
-_PRODUCER: Final = struct.Struct(">qhiqiqiq")
-_CONTROL_KEY: Final = struct.Struct(">hh")
 #: Kafka preallocates the index of the active segment with entries of zeros.
 _PREALLOCATED: Final = (0, 0)
-_CONTROL_TYPES: Final = {0: "abort", 1: "commit", 2: "leader change"}
+_CONTROL_TYPES: Final = {control.ABORT: "abort", control.COMMIT: "commit", 2: "leader change"}
 
 _CHECKPOINTS: Final = {
-    "leader-epoch-checkpoint": ("epoch", "start_offset"),
-    "recovery-point-offset-checkpoint": ("topic", "partition", "offset"),
-    "log-start-offset-checkpoint": ("topic", "partition", "offset"),
-    "replication-offset-checkpoint": ("topic", "partition", "offset"),
-    "cleaner-offset-checkpoint": ("topic", "partition", "offset"),
+    checkpoint.LEADER_EPOCHS: ("epoch", "start_offset"),
+    checkpoint.RECOVERY_POINTS: ("topic", "partition", "offset"),
+    checkpoint.LOG_STARTS: ("topic", "partition", "offset"),
+    checkpoint.HIGH_WATERMARKS: ("topic", "partition", "offset"),
+    CLEANER_OFFSETS: ("topic", "partition", "offset"),
 }
 _SEGMENT_SUFFIXES: Final = frozenset({"log", "index", "timeindex", "txnindex", "snapshot"})
 #: Suffixes of files that are being replaced or deleted.
@@ -187,8 +183,8 @@ def _record_row(record: Record) -> Row:
 
 def _control_row(record: Record) -> Row:
     row: Row = {"type": "record", "offset": record.offset, "timestamp": record.timestamp}
-    if record.key is not None and len(record.key) >= _CONTROL_KEY.size:
-        _, kind = _CONTROL_KEY.unpack_from(record.key)
+    if record.key is not None and len(record.key) >= control.KEY.size:
+        _, kind = control.KEY.unpack_from(record.key)
         row["control"] = _CONTROL_TYPES.get(kind, str(kind))
     else:
         row["control"] = "malformed"
@@ -213,7 +209,7 @@ def _dump_offset_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     positions = _batch_ends(path) if verify else None
     last = (-1, -1)
     count = 0
-    for number, (relative, position) in enumerate(_entries(path, _OFFSET_ENTRY)):
+    for number, (relative, position) in enumerate(_entries(path, offset_index.ENTRY)):
         if (relative, position) == _PREALLOCATED:
             break
         count += 1
@@ -224,14 +220,14 @@ def _dump_offset_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
         elif positions is not None and positions.get(position) != offset:
             yield _damage(number, f"no batch at position {position} of the log ends at {offset}")
         last = (relative, position)
-    yield from _index_end(path, _OFFSET_ENTRY, count)
+    yield from _index_end(path, offset_index.ENTRY, count)
 
 
 def _dump_time_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     base = base_offset(path)
     last = (-1, -1)
     count = 0
-    for number, (timestamp, relative) in enumerate(_entries(path, _TIME_ENTRY)):
+    for number, (timestamp, relative) in enumerate(_entries(path, time_index.ENTRY)):
         if (timestamp, relative) == _PREALLOCATED:
             break
         count += 1
@@ -239,16 +235,16 @@ def _dump_time_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
         if timestamp <= last[0] or relative < last[1]:
             yield _damage(number, "entry is not later than the previous one")
         last = (timestamp, relative)
-    yield from _index_end(path, _TIME_ENTRY, count)
+    yield from _index_end(path, time_index.ENTRY, count)
 
 
 def _dump_transaction_index(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     names = ("version", "producer_id", "first_offset", "last_offset", "last_stable_offset")
     count = 0
-    for fields in _entries(path, _TXN_ENTRY):
+    for fields in _entries(path, transaction_index.ENTRY):
         count += 1
         yield {"type": "entry", **dict(zip(names, fields, strict=True))}
-    yield from _index_end(path, _TXN_ENTRY, count)
+    yield from _index_end(path, transaction_index.ENTRY, count)
 
 
 def _entries(path: Path, entry: struct.Struct) -> Iterator[tuple[int, ...]]:
@@ -287,14 +283,14 @@ def _batch_ends(index: Path) -> dict[int, int] | None:
 
 def _dump_snapshot(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
     data = path.read_bytes()
-    if len(data) < _SNAPSHOT_HEADER.size:
+    if len(data) < SNAPSHOT_HEAD.size:
         yield _damage(0, f"{len(data)} bytes are too few for a snapshot")
         yield {"type": "summary", "entries": 0}
         return
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    if crc32c(data[_SNAPSHOT_CRC_START:]) != crc:
+    version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
+    if crc32c(data[SNAPSHOT_CRC_START:]) != crc:
         yield _damage(2, "CRC is wrong")
-    if version != 1 or len(data) - _SNAPSHOT_HEADER.size != count * _PRODUCER.size:
+    if version != SNAPSHOT_VERSION or len(data) - SNAPSHOT_HEAD.size != count * SNAPSHOT_ENTRY.size:
         yield _damage(0, f"version {version} with {count} producers does not fit {len(data)} bytes")
         yield {"type": "summary", "entries": 0}
         return
@@ -302,7 +298,7 @@ def _dump_snapshot(path: Path, deep: bool, verify: bool) -> Iterator[Row]:
         *("producer_id", "producer_epoch", "last_sequence", "last_offset", "offset_delta"),
         *("timestamp", "coordinator_epoch", "transaction_start_offset"),
     )
-    for fields in _PRODUCER.iter_unpack(memoryview(data)[_SNAPSHOT_HEADER.size :]):
+    for fields in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size :]):
         yield {"type": "entry", **dict(zip(names, fields, strict=True))}
     yield {"type": "summary", "entries": count}
 

@@ -64,4 +64,4 @@ def rejection(code: int, what: str) -> CommandError:
         name = ErrorCode(code).name
     except ValueError:
         name = str(code)
-    return CommandError(ExitCode.FAILED, f"{what}: the broker answered {name}.")
+    return CommandError(ExitCode.FAILED, f"{what}: the broker responded with {name}.")

@@ -9,11 +9,22 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import Annotated, Final, TypeAlias
 
 import typer
 
 from millstream.cli.support.failure import CommandError, ExitCode
+
+
+class LogLevel(StrEnum):
+    """The values of `--log-level`."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
 
 #: `--follow` keeps reading new records; `--no-follow` stops once everything is read.
 FollowOption: TypeAlias = Annotated[

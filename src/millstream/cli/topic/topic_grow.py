@@ -151,7 +151,7 @@ class Drain:
         return found
 
     def wait(self, wait_max: float | None) -> dict[Partition, int]:
-        """Wait until no group has unread records and no record is written between two looks.
+        """Wait until no group has unread records and no record is written between two checks.
 
         Return the end offsets."""
         deadline = None if wait_max is None else time.monotonic() + wait_max

@@ -1,8 +1,8 @@
 """One worker process: `python -m millstream.cli.worker.child TARGET NUMBER REPORT_FD LEVEL`.
 
 The supervisor starts it. It runs the worker until SIGTERM, and writes reports to the file
-descriptor. If nobody reads them any more, the supervisor has died: the process then finishes its
-running jobs and exits.
+descriptor. If a write fails because the pipe has no reader, the supervisor has died: the process
+then finishes its running jobs and exits.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from millstream.cli.worker.status_server import Page
 from millstream.cli.worker.worker_metrics import worker_page
 
 if TYPE_CHECKING:
-    from millstream.cli.worker.supervisor import Supervisor
+    from millstream.cli.worker.supervisor import WorkerSupervisor
 
 
-def pages(supervisor: Supervisor) -> dict[str, Callable[[], Page]]:
+def pages(supervisor: WorkerSupervisor) -> dict[str, Callable[[], Page]]:
     """Return the pages by path.
 
     `/healthz` is 503 while no process runs, or while one does not report. `/readyz` is 503 until

@@ -7,23 +7,16 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from millstream.cli.support.failure import guarded
+from millstream.cli.support.option import LogLevel
 
 if TYPE_CHECKING:
-    from millstream.cli.worker.supervisor import Supervisor
-
-
-class LogLevel(StrEnum):
-    debug = "debug"
-    info = "info"
-    warning = "warning"
-    error = "error"
+    from millstream.cli.worker.supervisor import WorkerSupervisor
 
 
 @guarded
@@ -74,20 +67,20 @@ def run(
     second signal kills the processes: jobs that were in progress run again later.
     """
     from millstream.cli.worker.reload import SourceWatch
-    from millstream.cli.worker.supervisor import Supervisor
+    from millstream.cli.worker.supervisor import WorkerSupervisor
 
     _start_logging(log_level)
     has_changed: Callable[[], bool] | None = None
     if reload or reload_folders:
         has_changed = SourceWatch(reload_folders or [Path.cwd()]).has_changed
-    supervisor = Supervisor(target, processes, log_level.value, has_changed)
+    supervisor = WorkerSupervisor(target, processes, log_level.value, has_changed)
     with ExitStack() as stack:
         if metrics is not None:
             _serve(supervisor, metrics, stack)
         supervisor.run()
 
 
-def _serve(supervisor: Supervisor, address: str, stack: ExitStack) -> None:
+def _serve(supervisor: WorkerSupervisor, address: str, stack: ExitStack) -> None:
     from millstream.cli.worker.health import pages
     from millstream.cli.worker.status_server import StatusServer
 

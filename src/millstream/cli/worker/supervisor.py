@@ -50,7 +50,7 @@ class Slot:
     target_code: int | None = None
 
 
-class Supervisor:
+class WorkerSupervisor:
     """Runs `count` processes for `target`. `has_changed` tells whether to reload."""
 
     def __init__(

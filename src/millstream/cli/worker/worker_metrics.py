@@ -17,7 +17,7 @@ from millstream.cli.worker.report import BOUNDS, ReportTotals
 from millstream.cli.worker.status_server import Page
 
 if TYPE_CHECKING:
-    from millstream.cli.worker.supervisor import Supervisor
+    from millstream.cli.worker.supervisor import WorkerSupervisor
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 #: The counters by their name in `Worker.counts`.
@@ -50,12 +50,12 @@ def page_of(families: Iterable[Metric]) -> Page:
     return Page(generate_latest(registry), CONTENT_TYPE)
 
 
-def worker_page(supervisor: Supervisor) -> Page:
+def worker_page(supervisor: WorkerSupervisor) -> Page:
     """Return the metrics of all processes."""
     return page_of(list(_families(supervisor)))
 
 
-def _families(supervisor: Supervisor) -> Iterator[Metric]:
+def _families(supervisor: WorkerSupervisor) -> Iterator[Metric]:
     totals, group = supervisor.totals(), supervisor.group
     for name, (metric, text) in _COUNTERS.items():
         yield _counter(metric, text, group, totals.counts.get(name, 0))

@@ -85,7 +85,7 @@ def _spell_terms(owner: Acl | AclFilter) -> None:
         "permission": _spelled(Permission, owner.permission, "permission"),
     }
     for name, text in terms.items():
-        # The only change of the frozen object, before anyone has seen it.
+        # The object is frozen; only its constructor may change it.
         object.__setattr__(owner, name, text)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 from millstream.client.admin.acl import Acl, AclFilter
 from millstream.client.admin.handle import AdminHandle
@@ -57,15 +58,7 @@ def create_acls(
 
 def list_acls(handle: AdminHandle, wanted: AclFilter, timeout: float) -> list[Acl]:
     what = "Listing ACLs"
-    request = DescribeAclsRequest(
-        resource_type_filter=parse_term(ResourceType, wanted.resource_type),
-        resource_name_filter=wanted.resource_name,
-        pattern_type_filter=parse_term(PatternType, wanted.pattern_type),
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=parse_term(Operation, wanted.operation),
-        permission_type=parse_term(Permission, wanted.permission),
-    )
+    request = DescribeAclsRequest(**_fields_of(wanted))
     with connected(handle, what, timeout) as cluster:
         response = cluster.attempt(
             "list ACLs", lambda: cluster.any_connection().call(request, DescribeAclsResponse)
@@ -93,24 +86,37 @@ def delete_acls(
     if not filters:
         return {}
     request = DeleteAclsRequest(
-        filters=[
-            DeleteAclsRequest.Filter(
-                resource_type_filter=parse_term(ResourceType, each.resource_type),
-                resource_name_filter=each.resource_name,
-                pattern_type_filter=parse_term(PatternType, each.pattern_type),
-                principal_filter=each.principal,
-                host_filter=each.host,
-                operation=parse_term(Operation, each.operation),
-                permission_type=parse_term(Permission, each.permission),
-            )
-            for each in filters
-        ]
+        filters=[DeleteAclsRequest.Filter(**_fields_of(each)) for each in filters]
     )
     with connected(handle, "Deleting ACLs", timeout) as cluster:
         response = cluster.attempt(
             "delete ACLs", lambda: cluster.any_connection().call(request, DeleteAclsResponse)
         )
     return {each: _deleted(row) for each, row in zip(filters, response.filter_results, strict=True)}
+
+
+class _FilterFields(TypedDict):
+    """The fields of a filter, which both requests have."""
+
+    resource_type_filter: int
+    resource_name_filter: str | None
+    pattern_type_filter: int
+    principal_filter: str | None
+    host_filter: str | None
+    operation: int
+    permission_type: int
+
+
+def _fields_of(wanted: AclFilter) -> _FilterFields:
+    return {
+        "resource_type_filter": parse_term(ResourceType, wanted.resource_type),
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": parse_term(PatternType, wanted.pattern_type),
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": parse_term(Operation, wanted.operation),
+        "permission_type": parse_term(Permission, wanted.permission),
+    }
 
 
 def _deleted(row: DeleteAclsResponse.Result) -> Outcome[list[Acl]]:

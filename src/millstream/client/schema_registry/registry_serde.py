@@ -5,7 +5,8 @@ such a serializer remembers the schema id of the last subject. Deserializers are
 only on the ids that they read.
 
 Loading, for asyncio: the first call of confluent-kafka's serializer or deserializer for a schema
-asks the registry. `is_loaded` and `load` tell and do that; see `LoadingSerde`.
+asks the registry. `is_loaded` says whether that has happened, and `load` does it in advance; see
+`LoadingSerde`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from typing import Final
 from millstream.log.files import FileHandle
 from millstream.log.index.index_file import IndexFile
 
-_ENTRY: Final = struct.Struct(">ii")
+#: The format of one entry.
+ENTRY: Final = struct.Struct(">ii")
 
 
 class OffsetIndex(IndexFile):
@@ -23,15 +24,15 @@ class OffsetIndex(IndexFile):
     __slots__ = ("base_offset",)
 
     def __init__(self, handle: FileHandle, base_offset: int) -> None:
-        super().__init__(handle, _ENTRY.size)
+        super().__init__(handle, ENTRY.size)
         self.base_offset = base_offset
 
     def append(self, last_offset: int, position: int) -> None:
-        self.append_entry(_ENTRY.pack(last_offset - self.base_offset, position))
+        self.append_entry(ENTRY.pack(last_offset - self.base_offset, position))
 
     def lookup(self, number: int) -> tuple[int, int]:
         """Return the entry as (offset, position)."""
-        relative, position = _ENTRY.unpack(self.entry(number))
+        relative, position = ENTRY.unpack(self.entry(number))
         return self.base_offset + relative, position
 
     def floor(self, offset: int) -> int:

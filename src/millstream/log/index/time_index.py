@@ -15,7 +15,8 @@ from millstream.log.files import FileHandle
 from millstream.log.index.index_file import IndexFile
 from millstream.model.sentinel import NO_TIMESTAMP
 
-_ENTRY: Final = struct.Struct(">qi")
+#: The format of one entry.
+ENTRY: Final = struct.Struct(">qi")
 
 
 class TimeIndex(IndexFile):
@@ -24,7 +25,7 @@ class TimeIndex(IndexFile):
     __slots__ = ("_last", "base_offset")
 
     def __init__(self, handle: FileHandle, base_offset: int) -> None:
-        super().__init__(handle, _ENTRY.size)
+        super().__init__(handle, ENTRY.size)
         self.base_offset = base_offset
         #: The last entry; None if unknown.
         self._last: tuple[int, int] | None = None
@@ -41,7 +42,7 @@ class TimeIndex(IndexFile):
         """Add an entry if its timestamp is later than the last one."""
         last_timestamp, last_offset = self.last()
         if timestamp > last_timestamp and (offset > last_offset or not len(self)):
-            self.append_entry(_ENTRY.pack(timestamp, offset - self.base_offset))
+            self.append_entry(ENTRY.pack(timestamp, offset - self.base_offset))
             self._last = (timestamp, offset)
 
     def last(self) -> tuple[int, int]:
@@ -55,7 +56,7 @@ class TimeIndex(IndexFile):
 
     def lookup(self, number: int) -> tuple[int, int]:
         """Return the entry as (timestamp, offset)."""
-        timestamp, relative = _ENTRY.unpack(self.entry(number))
+        timestamp, relative = ENTRY.unpack(self.entry(number))
         return timestamp, self.base_offset + relative
 
     def floor(self, timestamp: int) -> int:

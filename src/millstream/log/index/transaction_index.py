@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 from millstream.log.files import FileHandle
 from millstream.log.index.index_file import IndexFile
 
-_ENTRY: Final = struct.Struct(">hqqqq")
+#: The format of one entry.
+ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0
 
 
@@ -40,15 +41,15 @@ class TransactionIndex(IndexFile):
     __slots__ = ("base_offset",)
 
     def __init__(self, handle: FileHandle, base_offset: int) -> None:
-        super().__init__(handle, _ENTRY.size)
+        super().__init__(handle, ENTRY.size)
         self.base_offset = base_offset
 
     def append(self, aborted: AbortedTransaction) -> None:
-        self.append_entry(_ENTRY.pack(_VERSION, *aborted))
+        self.append_entry(ENTRY.pack(_VERSION, *aborted))
 
     def lookup(self, number: int) -> AbortedTransaction:
         """Return one entry."""
-        return AbortedTransaction._make(_ENTRY.unpack(self.entry(number))[1:])
+        return AbortedTransaction._make(ENTRY.unpack(self.entry(number))[1:])
 
     def overlapping(
         self, from_offset: int, upper_offset: int, found: list[AbortedTransaction]
@@ -83,7 +84,7 @@ class TransactionIndex(IndexFile):
             return False
         previous = self.base_offset - 1
         for number in range(len(self)):
-            version, _, first, last, stable = _ENTRY.unpack(self.entry(number))
+            version, _, first, last, stable = ENTRY.unpack(self.entry(number))
             is_true = 0 <= first < last and previous < last and 0 <= stable <= last + 1
             if version != _VERSION or not is_true:
                 return False

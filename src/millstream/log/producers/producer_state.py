@@ -25,9 +25,12 @@ from millstream.records.crc import crc32c
 #: Batches of a producer in which a retry is recognised: a client has at most that many in flight.
 BATCHES_KEPT: Final = 5
 
-_HEAD: Final = struct.Struct(">hIi")
-_ENTRY: Final = struct.Struct(">qhiqiqiq")
-_VERSION: Final = 1
+#: The parts of a snapshot.
+SNAPSHOT_HEAD: Final = struct.Struct(">hIi")
+SNAPSHOT_ENTRY: Final = struct.Struct(">qhiqiqiq")
+SNAPSHOT_VERSION: Final = 1
+#: Where the bytes begin that a snapshot's CRC covers.
+SNAPSHOT_CRC_START: Final = 6
 #: From this transaction version on, every end of a transaction raises the producer's epoch.
 _BUMPED_SINCE: Final = 2
 
@@ -287,7 +290,7 @@ class ProducerState:
         for entry in self.entries.values():
             last = entry.batches[-1] if entry.batches else None
             rows.append(
-                _ENTRY.pack(
+                SNAPSHOT_ENTRY.pack(
                     entry.producer_id,
                     entry.epoch,
                     last.last_sequence if last else -1,
@@ -299,23 +302,23 @@ class ProducerState:
                 )
             )
         body = struct.pack(">i", len(rows)) + b"".join(rows)
-        return struct.pack(">hI", _VERSION, crc32c(body)) + body
+        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
 
     @classmethod
     def decode(cls, data: bytes) -> ProducerState:
         """Return the state that `encode` wrote. Raises ValueError if the snapshot is damaged."""
-        if len(data) < _HEAD.size:
+        if len(data) < SNAPSHOT_HEAD.size:
             raise ValueError(f"a snapshot of {len(data)} bytes is too short")
-        version, crc, count = _HEAD.unpack_from(data)
-        if version != _VERSION:
+        version, crc, count = SNAPSHOT_HEAD.unpack_from(data)
+        if version != SNAPSHOT_VERSION:
             raise ValueError(f"snapshot version {version} is unknown")
-        if crc32c(memoryview(data)[6:]) != crc:
+        if crc32c(memoryview(data)[SNAPSHOT_CRC_START:]) != crc:
             raise ValueError("the snapshot's CRC is wrong")
-        if len(data) != _HEAD.size + count * _ENTRY.size:
+        if len(data) != SNAPSHOT_HEAD.size + count * SNAPSHOT_ENTRY.size:
             raise ValueError(f"a snapshot of {len(data)} bytes cannot hold {count} entries")
         state = cls()
         starts: dict[int, int] = {}
-        for row in _ENTRY.iter_unpack(memoryview(data)[_HEAD.size :]):
+        for row in SNAPSHOT_ENTRY.iter_unpack(memoryview(data)[SNAPSHOT_HEAD.size :]):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator, start = row
             entry = state.entries[producer_id] = ProducerEntry(producer_id, epoch)
             entry.is_restored = True

@@ -13,7 +13,8 @@ A row is applied by these rules:
 
     diverging epoch         truncate the log by epochs, then name the new log end
     records                 append them unchanged
-    OFFSET_OUT_OF_RANGE     the leader's log starts after our log end: drop all records, start there
+    OFFSET_OUT_OF_RANGE     the leader's log starts after the end of this log: drop all records and
+                            start there
     any other error         do not fetch the partition for a while, or until its metadata change
 
 A leader that closed its connection counts as lost for a moment (`is_lost`): clients are not sent to

@@ -67,7 +67,7 @@ class AclFilter(NamedTuple):
     def select(
         self, acls: Mapping[AclResource, Entries]
     ) -> Iterator[tuple[AclResource, list[AclEntry]]]:
-        """Yield the patterns that match, with their entries that match."""
+        """Yield each matching pattern with its matching entries."""
         for resource, entries in acls.items():
             if self.matches_resource(resource):
                 found = [entry for entry in entries if self.matches_entry(entry)]

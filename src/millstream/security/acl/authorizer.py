@@ -3,11 +3,11 @@
 A decision follows, in this order: super users may do everything; the ACLs decide
 (`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
 
-`decisions` holds the answers of the present ACLs. It is cleared when an ACL changes, and when it is
+`decisions` caches decisions by the present ACLs. It is cleared when an ACL changes, and when it is
 full. On the hot path a check is one look-up in it.
 
-In learning mode every operation is allowed. The authorizer then keeps what each principal needed
-(`observation.py`), and the present ACLs tell what they would have denied.
+In learning mode every operation is allowed. The authorizer then records the operations that each
+principal needed (`observation.py`). `would_allow` says which of them the present ACLs would deny.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class AuthorizerOptions(NamedTuple):
     super_users: frozenset[str] = frozenset()
     #: Whether a resource that no ACL applies to is open to everyone.
     allows_without_acl: bool = False
-    #: Whether everything is allowed, and what principals need is kept.
+    #: Whether everything is allowed, and the operations that principals need are recorded.
     is_learning: bool = False
 
 
@@ -85,7 +85,8 @@ class Authorizer:
     def would_allow(
         self, principal: str, host: str, operation: Operation, resource_type: int, name: str
     ) -> bool:
-        """Return what super users and ACLs say, in learning mode too. Nothing is remembered."""
+        """Return the decision by super users and ACLs, in learning mode too. Nothing is
+        recorded."""
         if principal in self.options.super_users:
             return True
         decision = self._rules.decide(principal, host, operation, resource_type, name)
@@ -101,7 +102,7 @@ class Authorizer:
         resource_type: ResourceType,
         name: str,
     ) -> bool:
-        """Return whether a list shows a resource. Learning mode hides nothing and keeps nothing:
+        """Return whether a list shows a resource. Learning mode hides nothing and records nothing:
         a list needs no right on each resource that it shows."""
         if self.options.is_learning:
             return True

@@ -1,8 +1,7 @@
 """What principals needed while the authorizer was in learning mode. Pure.
 
 A row is a principal, an operation and a resource, with the last address that the principal used.
-The table is bounded: when it is full, new rows are counted and left out, so that the rows that are
-shown stay.
+The table is bounded: when it is full, new rows are counted and dropped, and the present rows stay.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _merged(suggestions: list[Suggestion]) -> list[Suggestion]:
 
 
 def _without_covered(suggestions: list[Suggestion]) -> list[Suggestion]:
-    """Leave out suggestions whose operations another one, with a prefixed pattern, allows too."""
+    """Leave out suggestions that the prefixed pattern of another suggestion covers."""
     kept: list[Suggestion] = []
     # Shorter patterns first: they cover the longer ones.
     for each in sorted(suggestions, key=lambda each: (-each.pattern_type, len(each.name))):

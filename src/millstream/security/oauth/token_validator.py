@@ -35,7 +35,7 @@ ALGORITHMS: Final = (
 )
 _GROUPS: Final = "groups"
 _GROUPS_MAX: Final = 1000
-#: Times above this are cut: JSON's numbers have no limit, those of the protocol have.
+#: Later times are reduced to this one: JSON's numbers have no limit, the protocol's have one.
 _TIME_S_MAX: Final = 2.0**42
 
 

@@ -2,8 +2,8 @@
 
 A connection above the rate of the broker or its listener is served later: it waits for its turn. If
 it would wait longer than `WAIT_S_MAX`, it is closed. A connection above the rate of its address is
-closed after a pause, which slows down clients that reconnect at once; as in Kafka, it does not
-count.
+closed after a pause, which slows down clients that reconnect at once. As in Kafka, such a
+connection does not count.
 
 As in Kafka, the listener between brokers is not subject to the rate of the broker, if there are
 other listeners. Addresses that have not connected for longest are forgotten first.
@@ -30,7 +30,7 @@ UNLIMITED: Final = INT32_MAX
 
 @dataclass(frozen=True, slots=True)
 class ConnectionRateOptions:
-    """Connections per second; `UNLIMITED` is any number."""
+    """Connections per second; `UNLIMITED` is no limit."""
 
     broker: int = UNLIMITED
     #: By the name of the listener.

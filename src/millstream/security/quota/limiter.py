@@ -174,7 +174,7 @@ class Limiter:
         return made
 
     def fetch_bytes_max(self, quotas: ClientQuotas) -> float | None:
-        """Return the bytes that a client may fetch within its window; None is any number."""
+        """Return the bytes that a client may fetch within its window; None is no limit."""
         if quotas.fetch is None:
             return None
         return quotas.fetch.limit * self._window.whole_s

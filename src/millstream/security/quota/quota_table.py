@@ -55,7 +55,7 @@ class QuotaTable:
         return None
 
     def connection_rate(self, address: str) -> float | None:
-        """Return the connections per second that an address may create; None is any number."""
+        """Return the connections per second that an address may create; None is no limit."""
         for name in (address, None):
             found = self._quotas.get(((IP, name),))
             if found is not None and QuotaName.CONNECTION_CREATION_RATE in found:

@@ -64,7 +64,7 @@ class PlainServer:
 
     def _verify(self, user: str, password: str) -> Accepted:
         listed = self._users.get(user)
-        # All checks run for every name: the time says nothing about which of them has the user.
+        # All checks run for every name, so that the time does not show which check knows the user.
         is_listed = hmac.compare_digest((listed or "").encode(), password.encode())
         is_valid = listed is not None and is_listed
         for mechanism in SCRAM_MECHANISMS:

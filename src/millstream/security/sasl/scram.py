@@ -50,7 +50,7 @@ _HASHES: Final = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "s
 
 
 class ScramUser(NamedTuple):
-    """A credential, and who has it; no identity if nobody has."""
+    """A credential and the identity of its user; None for a user that does not exist."""
 
     credential: ScramCredential
     identity: Identity | None
@@ -60,7 +60,7 @@ class ScramSource(Protocol):
     """Finds credentials."""
 
     def user(self, mechanism: Mechanism, name: str, /) -> ScramUser:
-        """Return the credential of a user; one that no password matches if there is none."""
+        """Return the credential of a user. An unknown user gets one that no password matches."""
         ...
 
     def token(self, mechanism: Mechanism, token_id: str, /) -> ScramUser:

@@ -10,12 +10,12 @@ The Spark session is created on first use, because most dry runs need none.
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self, TypedDict, cast
 
+from millstream.env.termination import preserved_interrupt_handler
 from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.report import Progress, silent
 
@@ -84,12 +84,10 @@ class Run:
 
         if self.remote is not None:
             require_server(self.remote)
-        handler = signal.getsignal(signal.SIGINT)
         name = f"millstream {self.job}"
-        created = self._owned = spark_session(name, master=self.master, remote=self.remote)
-        if threading.current_thread() is threading.main_thread():
-            # Spark's own handler would end the job in the middle of a batch.
-            signal.signal(signal.SIGINT, handler)
+        # Spark installs a handler that would end the job in the middle of a batch.
+        with preserved_interrupt_handler():
+            created = self._owned = spark_session(name, master=self.master, remote=self.remote)
         return created
 
     def source_options(self) -> dict[str, str]:

@@ -1,8 +1,8 @@
 """Encodes rows into record batches by topic and partition.
 
-This module splits rows by topic. `records.encoded` chooses the partition of each row and assigns
-the sequence numbers by which brokers detect duplicate batches. Pure: the caller passes the number
-of partitions of each topic.
+This module splits rows by topic. `records/arrow/row_encoder.py` chooses the partition of each row
+and assigns the sequence numbers by which brokers detect duplicate batches. Pure: the caller passes
+the number of partitions of each topic.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 import pyarrow.compute as pc
 
 from millstream.model.topic import TopicPartition
+from millstream.records.arrow.row_encoder import BatchProducer, EncodedBatch, RowEncoder
 from millstream.records.compression import CompressionType
 from millstream.records.crc import Buffer
-from millstream.records.encoded import BatchProducer, EncodedBatch, RowEncoder
 from millstream.spark.arrow import number_column, record_columns
 from millstream.spark.error import OptionError
 from millstream.spark.sink.input_column import InputRows

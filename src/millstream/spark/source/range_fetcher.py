@@ -63,7 +63,8 @@ class FetchPlan:
 class RangeFetcher:
     """Iterates over the record sets that cover the range of `plan`, in order.
 
-    The sets may start before the range and end after it. No one else may use the cluster."""
+    The sets may start before the range and end after it. No other code may use the cluster
+    meanwhile."""
 
     def __init__(self, cluster: ClusterClient, plan: FetchPlan) -> None:
         self._cluster = cluster

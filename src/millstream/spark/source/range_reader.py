@@ -13,8 +13,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from millstream.protocol.cluster_client import ClusterClient
+from millstream.records.arrow.fetch_decoder import FetchDecoder, RowLimits
 from millstream.records.batch import CorruptBatch
-from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
 from millstream.spark.error import ConciseErrors, ProtocolError
 from millstream.spark.source.data_loss import DataLossPolicy

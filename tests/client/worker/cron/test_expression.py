@@ -60,7 +60,7 @@ def test_daylight_saving_time() -> None:
     minute=st.integers(0, 5_000_000),
     second=st.floats(0, 59.9),
 )
-def test_every_minute_is_decided_alike(
+def test_ticks_equal_those_of_a_plain_search(
     minutes: set[int], hours: set[int], weekdays: set[int], minute: int, second: float
 ) -> None:
     fields = [",".join(map(str, each)) for each in (minutes, hours, weekdays)]

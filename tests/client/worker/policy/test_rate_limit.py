@@ -21,7 +21,7 @@ def started(limit: RateLimit, begin: float, end: float, step: float) -> int:
 @pytest.mark.parametrize(
     ("text", "per_second"), [("100/s", 100.0), ("600/m", 10.0), ("1.5 / s", 1.5), ("36/h", 0.01)]
 )
-def test_the_rate_is_kept(text: str, per_second: float) -> None:
+def test_the_rate_is_not_exceeded(text: str, per_second: float) -> None:
     limit = RateLimit(text)
     assert limit.per_second == pytest.approx(per_second)
     seconds = 1000 / per_second

@@ -269,7 +269,7 @@ def test_a_parked_message_moves_on_when_it_has_waited() -> None:
     assert worker.next_job_nowait() is None
 
 
-def test_the_way_to_the_due_time_is_short() -> None:
+def test_a_parked_message_moves_a_few_dozen_times() -> None:
     """However late a message is due, it moves a few dozen times, and never waits too long."""
     for days in (1, 30, 365):
         left_s, moves = days * 86_400.0, 0

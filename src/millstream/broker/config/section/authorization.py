@@ -48,7 +48,7 @@ class AuthorizationSection:
         _STRING,
         ENFORCE,
         "enforce: the authorizer denies what ACLs do not allow. learn: it allows everything and"
-        " keeps what clients need.",
+        " records what clients need.",
         choices=(ENFORCE, LEARN),
     )
     super_users: str = setting(

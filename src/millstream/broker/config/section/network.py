@@ -8,6 +8,7 @@ from typing import Final
 
 from millstream.broker.config import listener_address as listener
 from millstream.metadata.cluster_record import Endpoint
+from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.model.definition import ConfigScope, ConfigType, setting
 from millstream.model.security_protocol import SecurityProtocol
 from millstream.model.sentinel import INT32_MAX
@@ -24,7 +25,7 @@ class NetworkSection:
     # Listeners.
     listeners: tuple[str, ...] = setting(
         _LIST,
-        ("PLAINTEXT://127.0.0.1:9092",),
+        (f"PLAINTEXT://{SERVERS_DEFAULT}",),
         "Addresses to listen on, as NAME://host:port; an empty host is every address.",
         check=listener.check_listeners,
     )
@@ -143,7 +144,7 @@ class NetworkSection:
     connection_max_requests_per_pass: int = setting(
         _INT,
         100,
-        "Requests of one connection that are handled before other connections have their turn.",
+        "Requests of one connection that are handled before those of other connections.",
         minimum=1,
     )
     queued_max_request_bytes: int = setting(

@@ -56,7 +56,7 @@ class CronClock:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no further ticks. The thread ends and closes its clients; nobody waits for it."""
+        """Send no further ticks. The thread ends and closes its clients; no caller waits for it."""
         self._stopping.set()
 
     def _run(self) -> None:

@@ -32,7 +32,7 @@ class RateLimit:
         self.per_second = float(match[1]) / _SECONDS[match[2]]
         self._capacity = 1.0 + self.per_second * _BURST_S
         self._tokens = self._capacity
-        #: When tokens were last added. None: nothing was asked yet.
+        #: When tokens were last added; None before the first request for one.
         self._filled_at: float | None = None
 
     def has_token(self, now: float) -> bool:

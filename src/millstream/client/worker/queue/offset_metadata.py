@@ -83,7 +83,8 @@ class OffsetMetadata:
                 {offset + int(each): count for each, count in fields.get("d", {}).items()},
             )
         except (ValueError, TypeError, AttributeError):
-            # Any program may write metadata. Without ours, messages are processed again.
+            # Any program may write metadata. Without a worker's metadata, messages are processed
+            # again.
             return cls()
 
 

@@ -162,7 +162,7 @@ class EtcdGateway:
                             f"etcd was lost during a transaction: {error}"
                         ) from error
                     reason = str(error)
-                self.turn_from(url)
+                self.switch_member_from(url)
                 if self.clock.monotonic() + pause > deadline:
                     raise self.unavailable(reason)
                 await asyncio.sleep(pause * self._random.uniform(0.5, 1.0))
@@ -194,20 +194,20 @@ class EtcdGateway:
             finally:
                 response.close()
         except (_NotTakenError, _LostError) as error:
-            self.turn_from(url)
+            self.switch_member_from(url)
             raise self.unavailable(str(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.turn_from(url)
+            self.switch_member_from(url)
             raise self.unavailable(_reason(url, error)) from error
 
-    def turn_from(self, url: str) -> None:
+    def switch_member_from(self, url: str) -> None:
         """Use another member from now on, unless that has already happened."""
         if self._urls[self._current] == url:
             self._current = (self._current + 1) % len(self._urls)
 
-    def turn(self) -> None:
+    def switch_member(self) -> None:
         """Use another member from now on."""
-        self.turn_from(self._urls[self._current])
+        self.switch_member_from(self._urls[self._current])
 
     def forget_login(self, reason: str) -> None:
         """Log in again before the next call, if `reason` says that the token has expired."""

@@ -87,14 +87,14 @@ class EtcdWatch:
                         if found is not None:
                             pause = _PAUSE_S_MIN
                             yield found
-                    self._gateway.turn()
+                    self._gateway.switch_member()
             except (UnavailableError, EtcdError) as error:
                 self._gateway.check_open()
                 # Operators can fix credentials and permissions while the broker runs, so such
                 # errors are retried too.
                 level = logging.WARNING if pause == _PAUSE_S_MIN else logging.DEBUG
                 _logger.log(level, "the watch of etcd reconnects: %s", error)
-                self._gateway.turn()
+                self._gateway.switch_member()
                 self._gateway.forget_login(str(error))
             await asyncio.sleep(pause)
             pause = min(pause * 2, _PAUSE_S_MAX)

@@ -146,7 +146,7 @@ def _on_keys(profile: TopicProfile) -> list[str]:
     if _NULL_KEYS_SHARE_MIN <= share < 1.0:
         found.append(
             f"{share:.0%} of the records have no key: they have no order among themselves, and "
-            "compaction refuses them."
+            "compacted topics reject them."
         )
     return found
 

@@ -16,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from millstream.records.arrow.column import Columns
+from millstream.records.arrow.fetch_decoder import FetchDecoder, RowLimits
 from millstream.records.batch import (
     HEADER_BYTES,
     BatchHeader,
@@ -24,10 +26,8 @@ from millstream.records.batch import (
     read_header,
 )
 from millstream.records.builder import build_batch, seal_batch
-from millstream.records.column import Columns
 from millstream.records.compression import CompressionType, compress
 from millstream.records.control import EndMarker, build_marker
-from millstream.records.fetched import FetchDecoder, RowLimits
 from millstream.records.record import Record, decode_records
 from millstream.spark.arrow import arrow_schema, columns_for, record_batch
 
@@ -434,7 +434,7 @@ def _outcome(kernel: ModuleType, data: bytes, count: int, delta_max: int) -> Any
 
 @_checks
 @given(data=st.binary(max_size=120), count=st.integers(0, 6))
-def test_arbitrary_bytes_are_read_alike(
+def test_both_decoders_read_arbitrary_bytes_equally(
     plain_arrow_decode: ModuleType, compiled_arrow_decode: ModuleType, data: bytes, count: int
 ) -> None:
     found = _outcome(plain_arrow_decode, data, count, 1 << 30)
@@ -446,7 +446,7 @@ def test_arbitrary_bytes_are_read_alike(
     bodies=st.lists(st.tuples(_binary, _binary, _headers), min_size=1, max_size=4),
     data=st.data(),
 )
-def test_flipped_records_are_read_alike(
+def test_both_decoders_read_flipped_records_equally(
     plain_arrow_decode: ModuleType,
     compiled_arrow_decode: ModuleType,
     bodies: list[tuple[Any, ...]],
@@ -549,7 +549,7 @@ def test_limits_keep_offsets_in_32_bits() -> None:
 
 def test_records_need_no_pyarrow() -> None:
     code = (
-        "import sys, millstream.records.fetched, millstream.records.encoded;"
+        "import sys, millstream.records.arrow.fetch_decoder, millstream.records.arrow.row_encoder;"
         "sys.exit('pyarrow' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from millstream.model.sentinel import NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS
-from millstream.records.arrow_encode import (
+from millstream.records.arrow.arrow_encode import (
     BatchWriter,
     Column,
     OpenBatch,

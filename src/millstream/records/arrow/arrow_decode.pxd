@@ -2,7 +2,7 @@
 # type is narrower than Python's int, arrow_decode.py checks the range before it gets there.
 
 cimport cython
-from millstream.records.memory cimport address, copy, put_int32, put_int64
+from millstream.records.arrow.memory cimport address, copy, put_int32, put_int64
 
 cdef long long _INT64_MAX
 cdef long long _INT64_MIN

@@ -40,7 +40,7 @@ def is_compiled() -> bool:
 
 
 if not is_compiled():
-    from millstream.records import memory
+    from millstream.records.arrow import memory
 
     # Imported here only: in the compiled form these names are C functions.
     for _name in ("address", "copy", "get_int32", "get_int64", "put_int32"):

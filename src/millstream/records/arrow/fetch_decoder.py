@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from millstream.model.sentinel import INT32_MAX
-from millstream.records.arrow_decode import RecordRun, Rows
+from millstream.records.arrow.arrow_decode import RecordRun, Rows
+from millstream.records.arrow.column import Columns
 from millstream.records.batch import BatchHeader, CorruptBatch, check_crc, iterate_batches
-from millstream.records.column import Columns
 from millstream.records.control import read_marker
 from millstream.records.crc import Buffer
 from millstream.records.record import plain_view

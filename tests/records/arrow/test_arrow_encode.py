@@ -1,4 +1,5 @@
-"""The Arrow encoder, plain and compiled. Our readers and other clients read its batches."""
+"""The Arrow encoder, plain and compiled. Millstream's readers and other clients read its
+batches."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 
 from millstream.client.producer.partitioner import by_key
 from millstream.model.topic import TopicPartition
+from millstream.records.arrow.column import Columns
+from millstream.records.arrow.fetch_decoder import FetchDecoder
+from millstream.records.arrow.row_encoder import BatchProducer, EncodedBatch, RowEncoder
 from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced
 from millstream.records.builder import build_batch
-from millstream.records.column import Columns
 from millstream.records.compression import CompressionType
-from millstream.records.encoded import BatchProducer, EncodedBatch, RowEncoder
-from millstream.records.fetched import FetchDecoder
 from millstream.records.record import Record, decode_records
 from millstream.records.validation import RecordRules, validate_records
 from millstream.spark.arrow import (

@@ -2,7 +2,7 @@
 # type is narrower than Python's int, arrow_encode.py checks the range before it gets there.
 
 cimport cython
-from millstream.records.memory cimport address, copy, get_int32, get_int64, put_int32
+from millstream.records.arrow.memory cimport address, copy, get_int32, get_int64, put_int32
 
 cdef Py_ssize_t _OVERHEAD_MAX
 cdef Py_ssize_t _LENGTH_BYTES_MAX

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from millstream.records.arrow.column import Columns
 from millstream.records.batch import CorruptBatch
-from millstream.records.column import Columns
 from millstream.records.crc import Buffer
 
 _INT64_MAX = (1 << 63) - 1
@@ -42,7 +42,7 @@ def is_compiled() -> bool:
 
 
 if not is_compiled():
-    from millstream.records import memory
+    from millstream.records.arrow import memory
 
     # Imported here only: in the compiled form these names are C functions.
     for _name in ("address", "copy", "put_int32", "put_int64"):
