@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -40,16 +42,26 @@ def names_of(client: str) -> list[str]:
     return ["PLAIN", "PLAIN-of-scram"] if client == "kcat" else NAMES
 
 
-@pytest.fixture(scope="module", params=[ONE, THREE])
-def secure(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Secure]:
-    folder = tmp_path_factory.mktemp("secure")
-    with (
-        issuer_server(TokenIssuer()) as issuer,
-        secure_brokers(folder, request.param, issuer) as found,
-    ):
-        yield found
+@pytest.fixture(scope="module")
+def started_brokers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[int], Secure]]:
+    """Return a function that returns one broker or three. Both run until the last test: a fixture
+    with these parameters would start them for each test."""
+    with ExitStack() as running:
+        issuer = running.enter_context(issuer_server(TokenIssuer()))
+
+        @functools.cache
+        def start(count: int) -> Secure:
+            folder = tmp_path_factory.mktemp("secure")
+            return running.enter_context(secure_brokers(folder, count, issuer))
+
+        yield start
+
+
+@pytest.fixture(params=[ONE, THREE])
+def secure(request: pytest.FixtureRequest, started_brokers: Callable[[int], Secure]) -> Secure:
+    return started_brokers(request.param)
 
 
 def new_topic() -> str:
