@@ -6,10 +6,14 @@ use a database have the mark `xdist_group("databases")`, so that only one worker
 
 from __future__ import annotations
 
+import fcntl
 import functools
+import gc
 import os
+import random
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,15 +44,44 @@ _ON_THREE = "three brokers"
 _APART = ("crash", "settings", "sim/test_seeds.py")
 
 
-#: Workers of one run, at most: each chooses ports from a part of its own.
+#: Workers of all runs on this machine that choose ports from a part of their own.
 _WORKERS_MAX = 16
+_PORT_LOCKS = Path(tempfile.gettempdir()) / f"millstream-test-ports-{os.getuid()}"
+#: Locked while this process runs: no other worker chooses from the same part.
+_port_locks: list[int] = []
+
+# Nearly all objects that collection creates stay until the end.
+gc.disable()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    worker: dict[str, str] = getattr(config, "workerinput", {})
-    number = int(worker.get("workerid", "gw0").removeprefix("gw")) % _WORKERS_MAX
+def pytest_configure() -> None:
+    number = _lock_ports()
     size = len(port.PORTS) // _WORKERS_MAX
     port.available = port.PORTS[number * size : (number + 1) * size]
+
+
+def _lock_ports() -> int:
+    """Return the number of a part of the ports that no other worker has, also of other runs. If
+    all parts are taken, return any."""
+    _PORT_LOCKS.mkdir(exist_ok=True)
+    numbers = list(range(_WORKERS_MAX))
+    random.SystemRandom().shuffle(numbers)
+    for number in numbers:
+        lock = os.open(_PORT_LOCKS / str(number), os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            _port_locks.append(lock)
+            return number
+    return numbers[0]
+
+
+def pytest_collection_finish() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

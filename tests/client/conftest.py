@@ -32,6 +32,7 @@ SETTINGS = {
 GROUPS = {"dedup": "databases", "outbox": "databases"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):

@@ -34,6 +34,7 @@ from locations import CACHE, FOLDER, JARS, REPOSITORY
 
 from harness.broker_process import KEEPS_OLD_RECORDS
 from harness.brokers import ONE, THREE, started
+from kafka_tools.runner import ToolRunner
 
 # Maven Central and npm may be unreachable; Debian's and PyPI's packages must not be.
 MAY_BE_MISSING = {"jars", "kafkajs"}
@@ -90,6 +91,13 @@ def require_tool() -> Callable[[str], None]:
             end(f"{name} is not available: {state['reason']}")
 
     return require
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolRunner]:
+    """Kafka's tools, in one JVM for the tests of a file."""
+    with ToolRunner(tmp_path_factory.mktemp("tools")) as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session", params=[ELSEWHERE] if ELSEWHERE else [ONE, THREE])

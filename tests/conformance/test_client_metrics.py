@@ -19,6 +19,7 @@ from locations import JARS
 
 from harness.broker_process import BrokerProcess, wait_until
 from harness.process_cluster import ProcessCluster
+from kafka_tools.runner import ToolRunner
 
 pytestmark = pytest.mark.xdist_group("client-metrics")
 
@@ -53,20 +54,13 @@ def brokers(
 
 
 @pytest.fixture
-def tool(brokers: Brokers, require_tool: Callable[[str], None]) -> Tool:
+def tool(brokers: Brokers, tools: ToolRunner) -> Tool:
     """Run one of Kafka's tools and return its output."""
-    require_tool("java")
-    require_tool("jars")
 
     def run(name: str, *arguments: str, code: int = 0) -> str:
-        done = subprocess.run(
-            [*JAVA, name, "--bootstrap-server", bootstrap(brokers), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-        )
-        assert done.returncode == code, done
-        return done.stdout + done.stderr if code else done.stdout
+        done = tools.run(name, "--bootstrap-server", bootstrap(brokers), *arguments)
+        assert done.exit == code, done
+        return done.out + done.err if code else done.out
 
     return run
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from locations import JARS
 
 from harness.broker_process import wait_until
 from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient
+from kafka_tools.runner import ToolRunner
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
 )
@@ -30,7 +30,6 @@ from millstream.wire.messages.metadata import MetadataRequest
 pytestmark = pytest.mark.xdist_group("cluster-operations")
 
 SECONDS_MAX = 90.0
-JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 SETTINGS = {
     "leader.imbalance.check.interval.seconds": 1,
     # A broker that was away is brought back to what it should lead; a single partition is not.
@@ -222,10 +221,8 @@ def test_reassignment_with_throttle_cancel_and_resume(
     admin: Admin,
     cluster: ProcessCluster,
     tmp_path: Path,
-    require_tool: Callable[[str], None],
+    tools: ToolRunner,
 ) -> None:
-    require_tool("java")
-    require_tool("jars")
     create(admin, "moved", [[1, 2]] * 4)
     produce(cluster, "moved", 800, partitions=4)
     plan = tmp_path / "plan.json"
@@ -233,11 +230,10 @@ def test_reassignment_with_throttle_cancel_and_resume(
     plan.write_text(json.dumps({"version": 1, "partitions": wanted}))
 
     def tool(*arguments: str) -> str:
-        name = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
-        command = [*JAVA, name, "--bootstrap-server", cluster.bootstrap, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done
-        return done.stdout
+        server = ("--bootstrap-server", cluster.bootstrap)
+        done = tools.run("kafka-reassign-partitions", *server, *arguments)
+        assert done.exit == 0, done
+        return done.out
 
     file = ("--reassignment-json-file", str(plan))
     assert "Successfully started" in tool(*file, "--execute", "--throttle", str(SLOW))

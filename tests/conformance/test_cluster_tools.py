@@ -5,19 +5,17 @@ metadata is in SQLite, and on three with an etcd.
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from locations import JARS
 
 from harness.broker_process import BrokerProcess, wait_until
 from harness.process_cluster import ProcessCluster
+from kafka_tools.runner import ToolRunner
 
 pytestmark = pytest.mark.xdist_group("cluster-tools")
 
-JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{JARS}/*"]
 TOOLS = "org.apache.kafka.tools."
 
 #: `tool(CLASS, arguments...)` returns exit code and output. BOOTSTRAP is the brokers' address.
@@ -41,12 +39,8 @@ class Place:
 #: On one broker `kafka_tools/test_parity.py` runs the same tools in `make test`.
 @pytest.fixture(scope="module", params=[pytest.param("one", marks=pytest.mark.soak), "three"])
 def place(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    require_tool: Callable[[str], None],
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Place]:
-    require_tool("java")
-    require_tool("jars")
     folder: Path = tmp_path_factory.mktemp("tools")
     if request.param == "one":
         with BrokerProcess(folder) as broker:
@@ -58,12 +52,11 @@ def place(
 
 
 @pytest.fixture
-def tool(place: Place) -> Tool:
+def tool(place: Place, tools: ToolRunner) -> Tool:
     def run(name: str, *arguments: str) -> tuple[int, str]:
         given = [place.bootstrap if each == BOOTSTRAP else each for each in arguments]
-        command = [*JAVA, TOOLS + name, *given]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        return done.returncode, done.stdout + done.stderr
+        done = tools.run(TOOLS + name, *given)
+        return done.exit, done.out + done.err
 
     return run
 

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from locations import FOLDER, JARS
 
 from harness.broker_process import BrokerProcess, wait_until
+from harness.java import compile_java
 from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient
 from harness.topic_content import read_messages
@@ -73,9 +74,7 @@ def java_writer(
     for tool in ("java", "jars"):
         require_tool(tool)
     classes = tmp_path_factory.mktemp("classes")
-    source = FOLDER / "java" / "RecordErrors.java"
-    command = ["javac", "-cp", f"{JARS}/*", "-d", str(classes), str(source)]
-    subprocess.run(command, check=True, timeout=120)
+    compile_java(FOLDER / "java" / "RecordErrors.java", classes, "jars")
 
     def write(task: Task) -> Outcome:
         arguments = [task.bootstrap, task.topic, task.mode, task.per_batch, task.count]

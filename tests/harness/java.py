@@ -6,9 +6,12 @@ that needs missing jars is skipped with the reason.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -48,12 +51,27 @@ def class_path(*sets: str, classes: Path | None = None) -> str:
 
 
 def compile_java(source: Path, classes: Path, *sets: str) -> None:
-    """Compile one source file against these sets of jars."""
-    subprocess.run(
-        ["javac", "-cp", class_path(*sets), "-d", str(classes), str(source)],
-        check=True,
-        timeout=_COMPILE_SECONDS_MAX,
-    )
+    """Compile one source file against these sets of jars into `classes`, unless an earlier run has
+    compiled the same."""
+    jars = [jar.name for name in sets for jar in sorted(FOLDERS[name].glob("*.jar"))]
+    digest = hashlib.sha256(source.read_bytes() + repr(jars).encode()).hexdigest()[:16]
+    kept = CACHE / "classes" / f"{source.stem}-{digest}"
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+            fresh = Path(folder) / "classes"
+            fresh.mkdir()
+            subprocess.run(
+                ["javac", "-cp", class_path(*sets), "-d", str(fresh), str(source)],
+                check=True,
+                timeout=_COMPILE_SECONDS_MAX,
+            )
+            try:
+                fresh.rename(kept)
+            except OSError:
+                # Another worker was first.
+                assert kept.is_dir()
+    shutil.copytree(kept, classes, dirs_exist_ok=True)
 
 
 def log_to_file(folder: Path) -> str:

@@ -80,7 +80,8 @@ class Result:
 class ToolRunner:
     """The JVM. Calls may come from several threads; each tool has its own input and output."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
+        """`flags` are more flags of the JVM."""
         require_java("jars")
         classes = folder / "classes"
         classes.mkdir()
@@ -91,8 +92,8 @@ class ToolRunner:
         others = [str(jar) for jar in jars if jar != tool_jar]
         path = ":".join([str(classes), *others, class_path("kafka-applications")])
         # All tools share the heap, so it is larger than a single tool needs.
-        flags = ["-Xmx512m", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
-        command = [*JVM, *flags, "-cp", path, "ToolRunner", str(tool_jar)]
+        own = ["-Xmx512m", "--add-opens=java.base/java.lang=ALL-UNNAMED"]
+        command = [*JVM, *own, *flags, "-cp", path, "ToolRunner", str(tool_jar)]
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors

@@ -18,7 +18,8 @@ from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka import Consumer, KafkaException, Producer
 
 import millstream
-from harness.java import CACHE, JVM, class_path
+from harness.java import CACHE
+from kafka_tools.runner import ToolRunner
 from sasl_clients.login import OAUTH, Login
 
 with warnings.catch_warnings():
@@ -187,14 +188,15 @@ def java_properties(login: Login, token_url: str, extension: str = "") -> str:
 
 
 def java_tool(
-    folder: Path, tool: str, text: str, token_url: str, *arguments: str, given: bytes = b""
-) -> bytes:
-    """Run one of Kafka's tools with the properties `text`."""
+    tools: ToolRunner, folder: Path, tool: str, text: str, *arguments: str, given: str = ""
+) -> str:
+    """Run one of Kafka's tools with the properties `text`, and return its output."""
     path = folder / "client.properties"
     path.write_text(text)
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={token_url}"
-    command = [*JVM, allowed, "-cp", class_path("jars"), tool, *arguments]
-    return _run([part.replace("{config}", str(path)) for part in command], given)
+    concrete = [part.replace("{config}", str(path)) for part in arguments]
+    done = tools.run(tool, *concrete, stdin=given, seconds_max=SECONDS_MAX)
+    assert done.exit == 0, done
+    return done.out
 
 
 def millstream_client(bootstrap: str, login: Login, topic: str) -> bytes | None:

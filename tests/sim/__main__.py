@@ -92,6 +92,8 @@ def main() -> int:
     if options.plant:
         PLANTED[options.plant]()
     if options.seed is not None:
+        # All objects of earlier seeds are kept, so there is nothing to collect.
+        gc.disable()
         return max([_replay(each, options.plant, options.trace) for each in options.seed])
     return _run_many(options)
 

@@ -6,6 +6,8 @@ replace their connections during a run.
 
 from __future__ import annotations
 
+import functools
+import hashlib
 from random import Random
 from typing import Final
 
@@ -20,6 +22,9 @@ from millstream.net.peer_network import PeerNetwork
 from millstream.protocol.connection_setting import Login
 from millstream.security.sasl.exchange import Mechanism
 from millstream.security.sasl.scram import ITERATIONS_MIN, make_credential
+
+# Every login hashes one of two passwords, thousands of times, with the same salt.
+hashlib.pbkdf2_hmac = functools.cache(hashlib.pbkdf2_hmac)
 
 PROTOCOL: Final = "SASL_PLAINTEXT"
 BROKER, CLIENT = "broker", "client"

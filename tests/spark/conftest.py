@@ -44,6 +44,7 @@ _BROKER = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all tests that use the session in one xdist worker."""
     for item in items:
