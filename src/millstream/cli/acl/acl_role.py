@@ -31,7 +31,8 @@ _RoleOption: TypeAlias = Annotated[
     typer.Option(
         "--role",
         case_sensitive=False,
-        help="reader, writer, operator (looks after topics, reads no records) or admin.",
+        help="reader, writer, worker (a Millstream worker), operator (looks after topics, reads no"
+        " records) or admin.",
     ),
 ]
 _PrincipalOption: TypeAlias = Annotated[
