@@ -11,7 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from millstream import Acl, Admin, Producer
+from millstream.model.error import BrokerError
 from millstream.spark.sink.sink_options import COMMIT_TOPIC_DEFAULT
+from millstream.spark.source.batch_reader import BatchReader
+from millstream.spark.source.source_schema import source_schema
 from millstream.testing.secure_broker import SecureBroker
 
 INPUT, OUTPUT, SECRET = "secure-input", "secure-output", "secret"
@@ -90,6 +93,21 @@ def test_rights_are_enough_and_secrets_are_not_shown(
 def test_a_query_without_rights_says_so(spark: SparkSession, broker: SecureBroker) -> None:
     options = _options(broker, "alice")
     frame = spark.read.format("millstream").options(**options, subscribe=SECRET).load()
-    with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+    with pytest.raises(Exception, match=r"TOPIC_AUTHORIZATION_FAILED: .*may not read") as caught:
         frame.count()
     assert broker.passwords["alice"] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"subscribe": f"{INPUT},{SECRET}"}, {"subscribePattern": f"{INPUT}|{SECRET}"}],
+    ids=["names", "pattern"],
+)
+def test_the_plan_of_a_query_checks_rights(broker: SecureBroker, choice: dict[str, str]) -> None:
+    """So no task has to start and fail."""
+    options = _options(broker, "alice") | choice
+    reader = BatchReader(options, source_schema(options))
+    with pytest.raises(BrokerError, match=f"TOPIC_AUTHORIZATION_FAILED: .* topic {SECRET}"):
+        reader.partitions()
+    options = _options(broker, "admin") | choice
+    assert BatchReader(options, source_schema(options)).partitions()

@@ -9,14 +9,16 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millstream import Acl, Admin, Consumer, MillstreamError, Producer
+from millstream import Acl, Admin, Consumer, Job, MillstreamError, Producer, Worker
+from millstream.model.acl import label
 from millstream.model.error import UsageError
+from millstream.security.acl.role import Role, parse_pattern, rules_of
 from millstream.testing.secure_broker import SecureBroker
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
-    with SecureBroker(tmp_path_factory.mktemp("secure")) as secure:
+    with SecureBroker(tmp_path_factory.mktemp("secure"), users=("alice", "bob")) as secure:
         with Admin(secure.bootstrap_servers, **secure.options()) as admin:
             admin.create_topic("orders")
         yield secure
@@ -41,6 +43,50 @@ def test_rights_decide_what_a_user_may_do(broker: SecureBroker) -> None:
         assert next(iter(consumer)).value == b"written"
 
 
+def test_the_role_of_a_worker_is_enough_for_a_worker(broker: SecureBroker) -> None:
+    servers = broker.bootstrap_servers
+    rules = [
+        rule
+        for name in ("invoices", "billing")
+        for rule in rules_of(Role.WORKER, parse_pattern(name))
+    ]
+    acls = [
+        Acl(
+            principal="User:bob",
+            operation=label(rule.operation),
+            resource_type=label(rule.resource_type),
+            resource_name=rule.pattern.name,
+            pattern_type=label(rule.pattern.pattern_type),
+        )
+        for rule in rules
+    ]
+    with Admin(servers, **broker.options()) as admin:
+        admin.create_topic("invoices")
+        assert not any(admin.create_acls(acls).values())
+    worker = Worker(
+        servers,
+        topics=["invoices"],
+        group_id="billing",
+        attempts_max=2,
+        backoff=0.01,
+        transactional=True,
+        **broker.options("bob"),
+    )
+
+    @worker.handler
+    def fail(job: Job) -> None:
+        raise ValueError("no such customer")
+
+    with Producer(servers, **broker.options("bob")) as producer:
+        producer.send("invoices", b"to nobody")
+    options = {"auto_offset_reset": "earliest", **broker.options("bob")}
+    with (
+        worker,
+        Consumer(servers, topics=["invoices.dlq"], group_id="billing", **options) as letters,
+    ):
+        assert next(iter(letters)).value == b"to nobody"
+
+
 def test_a_wrong_password_does_not_get_in(broker: SecureBroker) -> None:
     properties = {**broker.properties("alice"), "sasl.password": "guessed", "log_level": 0}
     with pytest.raises(KafkaException):
@@ -48,7 +94,7 @@ def test_a_wrong_password_does_not_get_in(broker: SecureBroker) -> None:
 
 
 def test_an_unknown_user_is_named(broker: SecureBroker) -> None:
-    with pytest.raises(UsageError, match="there are admin, alice"):
+    with pytest.raises(UsageError, match="there are admin, alice, bob"):
         broker.options("carol")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self, TypeVar
 
+from millstream.model.acl import Operation
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.broker_connection import BrokerConnection
@@ -23,7 +24,11 @@ from millstream.wire.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from millstream.wire.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
-from millstream.wire.messages.metadata import MetadataRequest, MetadataResponse
+from millstream.wire.messages.metadata import (
+    OPERATIONS_OMITTED,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 T = TypeVar("T")
 
@@ -31,6 +36,9 @@ GROUP: Final = 0
 TRANSACTION: Final = 1
 #: The last version whose request names a single coordinator.
 _FIND_ONE_VERSION: Final = 3
+
+#: The first version of Metadata that can tell what the user may do to a topic.
+_OPERATIONS_VERSION: Final = 8
 
 #: Errors that pass once the client has fresh metadata or a broker has caught up.
 RETRIABLE: Final = frozenset(
@@ -63,6 +71,12 @@ class TopicMetadata:
     topic_id: bytes
     is_internal: bool
     leaders: Mapping[int, int]
+    #: What the user may do, as a bit field of `model.acl.Operation`. None if the broker is too old.
+    operations: int | None = None
+
+    def allows(self, operation: Operation) -> bool:
+        """Return whether the user may do this to the topic, as far as the broker told."""
+        return self.operations is None or bool(self.operations >> operation & 1)
 
 
 class Coordinator(NamedTuple):
@@ -244,9 +258,15 @@ class ClusterClient:
 
         The caller checks the errors of topics. Raises ConnectionLost."""
         asked = None if names is None else [MetadataRequest.Topic(name=name) for name in names]
-        response = self.any_connection().call(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
+        connection = self.any_connection()
+        request = MetadataRequest(
+            topics=asked,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=(
+                connection.version(MetadataRequest) >= _OPERATIONS_VERSION
+            ),
         )
+        response = connection.call(request, MetadataResponse)
         self._brokers = {row.node_id: Address(row.host, row.port) for row in response.brokers}
         return response
 
@@ -316,6 +336,11 @@ def _topic(row: MetadataResponse.Topic) -> TopicMetadata:
         topic_id=row.topic_id,
         is_internal=row.is_internal,
         leaders={part.partition_index: part.leader_id for part in row.partitions},
+        operations=(
+            None
+            if row.topic_authorized_operations == OPERATIONS_OMITTED
+            else row.topic_authorized_operations
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -164,3 +165,18 @@ def test_learning_finds_the_acls_that_traffic_needs(run: Run, learning: Principa
     after = json.loads(run("acl", "learn", "--json", *address).out)
     assert after["denied"] == []
     assert not any(row["missing"] for row in after["acls"])
+
+
+def test_learning_gives_no_rights_to_everybody(run: Run, tmp_path: Path) -> None:
+    with PrincipalServerSet(
+        tmp_path, count=1, authorizer_mode="learn", super_users="User:admin"
+    ) as brokers:
+        with brokers.client(1) as client:
+            client.create_topic("orders")
+        address = ("-b", brokers.address(1), "-X", "client.id=as-admin")
+        found = json.loads(run("acl", "learn", "--json", *address).out)
+        assert {row["principal"] for row in found["denied"]} == {"User:ANONYMOUS"}
+        applied = run("acl", "learn", "--apply", "--yes", *address)
+        assert applied.code == 0, applied
+        assert "No ACLs are created for User:ANONYMOUS" in applied.error
+        assert json.loads(run("acl", "list", "--json", *address).out) == []

@@ -28,6 +28,8 @@ def test_a_role_for_some_names_changes_nothing_else(role: Role, name: str) -> No
     for rule in rules_of(role, pattern):
         if rule.resource_type is ResourceType.CLUSTER:
             assert rule.operation in (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+        elif role is Role.WORKER:
+            assert rule.pattern.name in (pattern.name, f"{name}.", f"{name}-")
         else:
             assert rule.pattern == pattern
 

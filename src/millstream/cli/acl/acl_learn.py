@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,6 +24,7 @@ from millstream.cli.support.terminal import JsonOption, counted, note, print_jso
 from millstream.model.acl import Operation, ResourceType, label
 from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.model.error import ErrorCode
+from millstream.model.principal import ANONYMOUS
 from millstream.security.acl.suggestion import Need, Suggestion, smallest_acls
 from millstream.wire.messages.describe_needed_access import (
     DescribeNeededAccessRequest,
@@ -32,6 +33,8 @@ from millstream.wire.messages.describe_needed_access import (
 
 if TYPE_CHECKING:
     from millstream.client.admin import Acl
+
+_ANONYMOUS: Final = str(ANONYMOUS)
 
 
 @guarded
@@ -54,12 +57,23 @@ def learn(
 ) -> None:
     """Show the smallest set of ACLs that clients needed, and who would break without them.
 
-    The brokers collect this with authorizer.mode=learn, in which they deny nothing."""
+    The brokers collect this with authorizer.mode=learn, in which they deny nothing. --apply creates
+    no ACLs for User:ANONYMOUS, which is every client without a login."""
     responses = _ask_all(servers, properties, timeout)
     needs = _needs(responses)
     suggestions = smallest_acls(needs, merge_prefixes=merge_prefixes)
     omitted = sum(each.omitted for each in responses)
     missing = [each for each in suggestions if each.is_missing]
+    if apply:
+        # Anybody who reaches a listener without authentication is this principal. The brokers are
+        # too while they use such a listener, so it may have needed the rights of a broker.
+        named = [each for each in missing if each.principal != _ANONYMOUS]
+        if len(named) < len(missing):
+            note(
+                f"No ACLs are created for {_ANONYMOUS}: they would hold for everybody who reaches a"
+                " listener without authentication. Use `millstream acl create` if you want that."
+            )
+        missing = named
     if apply and missing:
         _apply(missing, servers, properties, timeout, is_confirmed=yes, as_json=as_json)
         return

@@ -31,7 +31,8 @@ _RoleOption: TypeAlias = Annotated[
     typer.Option(
         "--role",
         case_sensitive=False,
-        help="reader, writer, operator (manages topics, reads no records) or admin.",
+        help="reader, writer, worker (a Millstream worker), operator (manages topics, reads no"
+        " records) or admin.",
     ),
 ]
 _PrincipalOption: TypeAlias = Annotated[

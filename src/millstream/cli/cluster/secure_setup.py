@@ -85,7 +85,8 @@ class SecureSetup:
             "super.users": f"User:{ADMIN};User:{_BROKER}",
             "ssl.keystore.location": str(self.folder / "broker.pem"),
             "ssl.truststore.location": str(self.folder / "ca.pem"),
-            "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
+            # PLAIN is for clients whose SCRAM fails, such as librdkafka before 2.6.1.
+            "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
             "sasl.mechanism.inter.broker.protocol": _MECHANISM,
             f"listener.name.{PROTOCOL.lower()}.{_MECHANISM.lower()}.sasl.jaas.config": login,
             "bootstrap.users.file": str(self.folder / "users"),

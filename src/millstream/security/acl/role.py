@@ -2,6 +2,8 @@
 
     reader     Read on topics; Read on groups with the same name or prefix
     writer     Write on topics; Write on transactional ids with the same name or prefix
+    worker     what a Millstream worker needs: both of these, and its own topics: retries, dead
+               letters, scheduled messages
     operator   what an operator needs to manage topics and groups, without reading records
     admin      everything on topics, groups and transactional ids of the pattern; with `*` also
                everything on the cluster
@@ -23,6 +25,7 @@ class Role(StrEnum):
 
     READER = "reader"
     WRITER = "writer"
+    WORKER = "worker"
     OPERATOR = "operator"
     ADMIN = "admin"
 
@@ -47,6 +50,12 @@ _TXN, _CLUSTER = ResourceType.TRANSACTIONAL_ID, ResourceType.CLUSTER
 _NAMED = {
     Role.READER: ((_TOPIC, Operation.READ), (_GROUP, Operation.READ)),
     Role.WRITER: ((_TOPIC, Operation.WRITE), (_TXN, Operation.WRITE)),
+    Role.WORKER: (
+        (_TOPIC, Operation.READ),
+        (_TOPIC, Operation.WRITE),
+        (_TOPIC, Operation.DESCRIBE_CONFIGS),
+        (_GROUP, Operation.READ),
+    ),
     Role.OPERATOR: (
         (_TOPIC, Operation.CREATE),
         (_TOPIC, Operation.ALTER),
@@ -56,6 +65,14 @@ _NAMED = {
     ),
     Role.ADMIN: ((_TOPIC, Operation.ALL), (_GROUP, Operation.ALL), (_TXN, Operation.ALL)),
 }
+#: What a worker needs for the names that start with its topics and its group.
+_OF_WORKER = (
+    (_TOPIC, ".", Operation.READ),
+    (_TOPIC, ".", Operation.WRITE),
+    (_TOPIC, ".", Operation.CREATE),
+    (_TOPIC, ".", Operation.ALTER_CONFIGS),
+    (_TXN, "-", Operation.WRITE),
+)
 _ON_CLUSTER = {
     Role.OPERATOR: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
     Role.ADMIN: (Operation.ALL,),
@@ -73,8 +90,18 @@ def rules_of(role: Role, pattern: Pattern) -> Iterator[RoleRule]:
     """Yield the ACLs of a role for one pattern."""
     for resource_type, operation in _NAMED[role]:
         yield RoleRule(resource_type, pattern, operation)
+    if role is Role.WORKER:
+        for resource_type, separator, operation in _OF_WORKER:
+            yield RoleRule(resource_type, _starting_with(pattern, separator), operation)
     # A role for some topics gives no right on the whole cluster beyond seeing it.
     if role is Role.OPERATOR or pattern == Pattern(PatternType.LITERAL, WILDCARD):
         cluster = Pattern(PatternType.LITERAL, CLUSTER_NAME)
         for operation in _ON_CLUSTER.get(role, ()):
             yield RoleRule(_CLUSTER, cluster, operation)
+
+
+def _starting_with(pattern: Pattern, separator: str) -> Pattern:
+    """Return the names that start with a name of the pattern and a separator."""
+    if pattern.pattern_type is PatternType.PREFIXED or pattern.name == WILDCARD:
+        return pattern
+    return Pattern(PatternType.PREFIXED, pattern.name + separator)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from millstream.model.acl import Operation
+from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition
 from millstream.protocol.cluster_client import ClusterClient, TopicMetadata
 from millstream.spark.error import OptionError, UnknownTopic
@@ -45,7 +47,20 @@ class SourcePlanner:
         return found
 
     def found_topics(self) -> list[TopicMetadata]:
-        """Return the topics of the query that exist."""
+        """Return the topics of the query that exist. Raises BrokerError if the user may not read
+        one of them."""
+        found = self._existing()
+        # The tasks would fail too, but later, each of them, and in other processes.
+        for topic in found:
+            if not topic.allows(Operation.READ):
+                raise BrokerError(
+                    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+                    f"the user may not read topic {topic.name}: it needs an ACL for the operation"
+                    " Read",
+                )
+        return found
+
+    def _existing(self) -> list[TopicMetadata]:
         pattern = self._options.subscription.pattern
         if pattern is None:
             return self._cluster.existing_topics(self._names())
