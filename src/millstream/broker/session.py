@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from millstream.broker.audit.audited import Recorder
 from millstream.broker.context import (
     AccessDeniedError,
     CloseConnectionError,
@@ -231,7 +232,9 @@ class Session:
         elif type(outcome) is Reply:
             response, slot.response = slot.response, None
             if outcome.is_open:
-                slot.reply = outcome
+                # An audited change is recorded once it ends, also without its client.
+                if type(context.receiver) is not Recorder:
+                    slot.reply = outcome
                 self._enqueue(slot)
             elif response is not None:
                 self._respond(slot, response, now)
