@@ -25,6 +25,7 @@ from millstream.wire.messages.create_partitions import CreatePartitionsRequest
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
+from millstream.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -284,10 +285,10 @@ def _description(resource_type: int) -> DescribeConfigsRequest:
     return DescribeConfigsRequest(resources=[kind(resource_type=resource_type, resource_name="1")])
 
 
-def _alteration(resource_type: int) -> IncrementalAlterConfigsRequest:
+def _alteration(resource_type: int, name: str = "1") -> IncrementalAlterConfigsRequest:
     kind = IncrementalAlterConfigsRequest.Resource
     configs = [kind.Config(name="root", value="INFO")]
-    resource = kind(resource_type=resource_type, resource_name="1", configs=configs)
+    resource = kind(resource_type=resource_type, resource_name=name, configs=configs)
     return IncrementalAlterConfigsRequest(resources=[resource])
 
 
@@ -311,6 +312,8 @@ def _transactional_produce(topic: str) -> ProduceRequest:
         (_description(7), 4, {INVALID}),
         (_description(4), 4, {CLUSTER_DENIED}),
         (_alteration(7), 1, {INVALID}),
+        (_alteration(4), 1, {CLUSTER_DENIED}),
+        (_alteration(4, "99"), 1, {INVALID}),
         (_alteration(8), 1, {CLUSTER_DENIED}),
     ],
     ids=lambda value: type(value).__name__,
@@ -351,6 +354,19 @@ def test_an_election_that_is_denied_names_its_partitions(
         with brokers.client(1, "as-mallory") as client:
             (topic,) = client.call(request, version).replica_election_results
         assert [row.error_code for row in topic.partition_result] == [CLUSTER_DENIED] * 2
+
+
+def test_a_missing_topic_has_authorized_operations(
+    brokers: PrincipalServerSet, names: Names
+) -> None:
+    brokers.grant("looker", Operation.READ, prefixed(TOPIC, "missing"))
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.Topic(name="missing")]
+    )
+    with brokers.client(1, "as-looker") as client:
+        (row,) = client.call(request).topics
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert row.topic_authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
 
 
 def test_a_change_of_acls_during_the_start_is_not_lost(

@@ -46,12 +46,14 @@ _DEFINITIONS: Final = {
 def check_access(resource_type: int, name: str, operation: Operation, context: Context) -> None:
     """Raise the error of the resource type if the client may not do this to the configs of a
     resource. Brokers, their loggers and client metrics belong to the cluster. Raises
-    INVALID_REQUEST for other types of resources."""
+    INVALID_REQUEST for other types of resources, and for configs of another broker."""
     if resource_type == TOPIC:
         context.require(operation, ResourceType.TOPIC, name)
     elif resource_type == GROUP:
         context.require(operation, ResourceType.GROUP, name)
     elif resource_type in _OF_CLUSTER:
+        if resource_type == BROKER and operation is Operation.ALTER_CONFIGS:
+            broker_id(name, context)
         context.require_cluster(operation)
     else:
         raise unknown_type(resource_type)
