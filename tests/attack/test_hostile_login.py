@@ -182,6 +182,38 @@ def test_no_request_is_served_before_a_login(victim: Victim) -> None:
     asyncio.run(send_all())
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_no_request_is_served_after_a_failed_login(victim: Victim, mechanism: str) -> None:
+    """Every API: the request comes with the login, so that the broker has it before it knows that
+    the login fails, and before it closes the connection."""
+    password = PASSWORDS["admin"][:-1]
+    wrong = f"\0admin\0{password}" if mechanism == "PLAIN" else "n,,n=admin,r=,p=x"
+    login = HANDSHAKES[mechanism] + frame(SaslAuthenticateRequest(auth_bytes=wrong.encode()), 2)
+    entries = [entry for entry in ENTRIES if entry.request.api_key not in LOGIN_APIS]
+
+    async def send(number: int) -> None:
+        request = entries[number].request
+        line = await connect(victim.broker.ports[SASL], number)
+        try:
+            header = struct.pack(">hhih", request.api_key, entries[number].versions[1], 77, -1)
+            body = header + b"\0" * 32
+            line.send(login + struct.pack(">i", len(body)) + body)
+            handshake = await line.receive_frame()
+            assert handshake is not None
+            # The login's response may be lost when the connection is reset.
+            failed = await line.receive_frame()
+            if failed is not None:
+                assert struct.unpack_from(">i", failed)[0] != 77, request
+            assert await line.until_closed() == b"", request
+        finally:
+            line.close()
+
+    async def send_all() -> None:
+        await asyncio.gather(*(send(number) for number in range(len(entries))))
+
+    asyncio.run(send_all())
+
+
 def test_a_request_in_the_middle_of_a_login_is_not_served(victim: Victim) -> None:
     async def interrupt() -> None:
         line = await connect(victim.broker.ports[SASL], 1)
@@ -277,11 +309,11 @@ def test_an_unknown_user_gets_the_same_challenge_as_a_known_one(victim: Victim) 
 
 
 @pytest.mark.parametrize("protocol", [SASL, TLS])
+@pytest.mark.parametrize("count", [500, pytest.param(4000, marks=pytest.mark.soak)])
 def test_stalled_connections_end_and_other_clients_are_served(
-    victim: Victim, protocol: str
+    victim: Victim, protocol: str, count: int
 ) -> None:
-    """Hundreds of connections send nothing, or a byte now and then. The broker closes them."""
-    count = 500
+    """Many connections send nothing, or the beginning of a message. The broker closes them."""
 
     async def stall() -> None:
         lines = [await connect(victim.broker.ports[protocol], number) for number in range(count)]

@@ -4,26 +4,42 @@ the API's entry declares."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 
 from broker.api_case import CASES, Names, codes, expected_code
 from harness.principal_server import PrincipalServerSet, literal, prefixed
-from harness.raw_client import RawClient, values_batch
+from harness.raw_client import RawClient, produce_request, values_batch
+from millstream.broker import server
 from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES
-from millstream.model.acl import DENIAL_CODES, Operation, ResourceType
+from millstream.broker.login.login_secret import login_secret
+from millstream.metadata.catalog import Catalog
+from millstream.metadata.security_record import AclEntry, acl_key, encode_acls
+from millstream.model.acl import DENIAL_CODES, Operation, Permission, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.api import ApiKey
+from millstream.wire.messages.create_partitions import CreatePartitionsRequest
+from millstream.wire.messages.create_topics import CreateTopicsRequest
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest
+from millstream.wire.messages.describe_configs import DescribeConfigsRequest
+from millstream.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
+from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
 from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.produce import ProduceRequest
 
 ALL = ENTRIES + TELEMETRY_ENTRIES
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 TXN = ResourceType.TRANSACTIONAL_ID
+INVALID = ErrorCode.INVALID_REQUEST
+CLUSTER_DENIED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+TXN_DENIED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 DENIALS = frozenset(map(int, DENIAL_CODES.values()))
 #: A client without any right, and a client with all rights on resources with similar names.
 STRANGERS = ("mallory", "neighbour")
@@ -254,3 +270,119 @@ def test_a_denied_coordinator_creates_no_internal_topic(tmp_path: Any) -> None:
                 response = client.call(request)
             assert set(codes(response.coordinators)) <= DENIALS
         assert len(found.services(1).catalog.image.topics) == 0
+
+
+def _growth(topic: str) -> CreatePartitionsRequest.Topic:
+    return CreatePartitionsRequest.Topic(name=topic, count=2, assignments=None)
+
+
+def _creation(topic: str) -> CreateTopicsRequest.Topic:
+    return CreateTopicsRequest.Topic(name=topic, num_partitions=1, replication_factor=1)
+
+
+def _description(resource_type: int) -> DescribeConfigsRequest:
+    kind = DescribeConfigsRequest.Resource
+    return DescribeConfigsRequest(resources=[kind(resource_type=resource_type, resource_name="1")])
+
+
+def _alteration(resource_type: int, name: str = "1") -> IncrementalAlterConfigsRequest:
+    kind = IncrementalAlterConfigsRequest.Resource
+    configs = [kind.Config(name="root", value="INFO")]
+    resource = kind(resource_type=resource_type, resource_name=name, configs=configs)
+    return IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def _transactional_produce(topic: str) -> ProduceRequest:
+    batch = values_batch(
+        b"x", producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    return produce_request(topic, batch)
+
+
+@pytest.mark.parametrize(
+    ("request_", "version", "codes_of_stranger"),
+    [
+        (_transactional_produce("orders"), 11, {TXN_DENIED}),
+        (_transactional_produce("orders"), 12, {TXN_DENIED}),
+        (DeleteTopicsRequest(topic_names=["orders", "orders"]), 5, {INVALID}),
+        (CreatePartitionsRequest(topics=[_growth("orders")] * 2), 3, {INVALID}),
+        (CreateTopicsRequest(topics=[_creation("__cluster_metadata")]), 7, {INVALID}),
+        (FindCoordinatorRequest(key_type=2, coordinator_keys=["g"]), 5, {INVALID}),
+        (FindCoordinatorRequest(key_type=2, coordinator_keys=["g"]), 6, {CLUSTER_DENIED}),
+        (_description(7), 4, {INVALID}),
+        (_description(4), 4, {CLUSTER_DENIED}),
+        (_alteration(7), 1, {INVALID}),
+        (_alteration(4), 1, {CLUSTER_DENIED}),
+        (_alteration(4, "99"), 1, {INVALID}),
+        (_alteration(8), 1, {CLUSTER_DENIED}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_wrong_with_a_request_is_checked_in_the_order_of_kafka(
+    brokers: PrincipalServerSet,
+    names: Names,
+    request_: Any,
+    version: int,
+    codes_of_stranger: set[ErrorCode],
+) -> None:
+    before = state(brokers)
+    with brokers.client(1, "as-mallory") as client:
+        response = client.call(request_, version)
+    assert set(codes(response)) - {0} == codes_of_stranger
+    assert state(brokers) == before
+
+
+def test_a_topic_that_is_named_twice_is_neither_deleted_nor_grown(
+    brokers: PrincipalServerSet, names: Names
+) -> None:
+    before = state(brokers)
+    with brokers.client(1) as admin:
+        grown = admin.call(CreatePartitionsRequest(topics=[_growth("orders")] * 2))
+        deleted = admin.call(DeleteTopicsRequest(topic_names=["orders", "orders"]), 5)
+    assert [row.error_code for row in grown.results] == [INVALID]
+    assert [row.error_code for row in deleted.responses] == [INVALID]
+    assert state(brokers) == before
+
+
+def test_an_election_that_is_denied_names_its_partitions(
+    brokers: PrincipalServerSet, names: Names
+) -> None:
+    request = ElectLeadersRequest(
+        topic_partitions=[ElectLeadersRequest.Topic(topic="orders", partitions=[0, 1])]
+    )
+    for version in range(3):
+        with brokers.client(1, "as-mallory") as client:
+            (topic,) = client.call(request, version).replica_election_results
+        assert [row.error_code for row in topic.partition_result] == [CLUSTER_DENIED] * 2
+
+
+def test_a_missing_topic_has_authorized_operations(
+    brokers: PrincipalServerSet, names: Names
+) -> None:
+    brokers.grant("looker", Operation.READ, prefixed(TOPIC, "missing"))
+    request = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.Topic(name="missing")]
+    )
+    with brokers.client(1, "as-looker") as client:
+        (row,) = client.call(request).topics
+    assert row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert row.topic_authorized_operations == 1 << Operation.READ | 1 << Operation.DESCRIBE
+
+
+def test_a_change_of_acls_during_the_start_is_not_lost(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resource = literal(TOPIC, "early")
+    entry = AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)
+
+    async def make_secret(catalog: Catalog, random: Random) -> bytes:
+        await catalog.alter_key(acl_key(resource), lambda _: encode_acls([entry]))
+        return await login_secret(catalog, random)
+
+    monkeypatch.setattr(server, "login_secret", make_secret)
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_PLAINTEXT://127.0.0.1:0"
+    settings = {"listeners": listeners, "sasl_enabled_mechanisms": "SCRAM-SHA-256"}
+    with PrincipalServerSet(tmp_path, count=1, **settings) as found:
+        authorizer = found.services(1).authorizer
+        assert authorizer is not None
+        assert authorizer.would_allow("User:alice", "10.0.0.1", Operation.READ, TOPIC, "early")

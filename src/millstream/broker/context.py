@@ -243,13 +243,18 @@ class Context:
         """Return whether the client has a right on the cluster that makes narrower rights
         unnecessary. Without it the caller checks those. Learning mode does not change it."""
         authorizer = self.services.authorizer
-        return authorizer is None or authorizer.would_allow(
-            str(self.client.principal),
-            self.client.address,
-            operation,
-            ResourceType.CLUSTER,
-            CLUSTER_NAME,
-        )
+        if authorizer is None:
+            return True
+        client = self.client
+        if authorizer.is_learning:
+            return authorizer.would_allow(
+                str(client.principal),
+                client.address,
+                operation,
+                ResourceType.CLUSTER,
+                CLUSTER_NAME,
+            )
+        return self.shows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:
         """Return whether the client may do this to at least one resource of the type."""

@@ -158,12 +158,14 @@ class Server:
         await storage.identify(config, catalog)
         await self._create_users(config, catalog)
         await storage.start(config, catalog, self._show_progress)
+        has_sasl = any(each.has_sasl for each in config.network.listener_protocols.values())
+        secret = await login_secret(catalog, runtime.environment.random) if has_sasl else b""
+        # The parts begin with the image of this moment. Nothing may be awaited before they get its
+        # changes: a change in between would be lost, such as that of an ACL.
         builder = ServiceBuilder(runtime, config, catalog, storage)
         services = self.services = builder.build()
         if services.authentication is not None:
-            services.authentication.credentials.fake_secret = await login_secret(
-                catalog, runtime.environment.random
-            )
+            services.authentication.credentials.fake_secret = secret
         updates = MetadataUpdates(services, builder.coordinators, runtime.settings)
         updates.start()
         builder.show(services)

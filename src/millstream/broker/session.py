@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Coroutine
 from typing import Any, cast
 
+from millstream.broker.audit.audited import Recorder
 from millstream.broker.context import (
     AccessDeniedError,
     CloseConnectionError,
@@ -30,7 +31,8 @@ from millstream.broker.context import (
 from millstream.broker.dispatch import Api
 from millstream.broker.error_response import error_response
 from millstream.broker.login.client_login import ClientLogin
-from millstream.broker.quota.client_throttle import ClientThrottle
+from millstream.broker.quota.client_throttle import ClientThrottle, milliseconds
+from millstream.broker.quota.work_time import MeasuredWork
 from millstream.log.reading.slice import LogSlice
 from millstream.model.failure import CallbackKind
 from millstream.model.reply import Reply, code_of
@@ -38,6 +40,7 @@ from millstream.net.connection import Connection
 from millstream.net.file_sender import Item, release
 from millstream.net.gate import ConnectionLimits
 from millstream.net.rejection import RejectedRequestError, Rejection
+from millstream.security.quota.limiter import PERCENT, LimitedMeter
 from millstream.wire.api import ApiKey
 from millstream.wire.framing import RequestHeader, frame_response, parse_request_header
 from millstream.wire.primitive import DecodeError
@@ -59,6 +62,7 @@ class _Slot:
         "header",
         "is_waiting",
         "local_s",
+        "meter",
         "received_at",
         "reply",
         "response",
@@ -91,6 +95,8 @@ class _Slot:
         self.segments: list[Item] | None = None
         #: The time for which the client is throttled because of this request.
         self.throttle_ms = 0
+        #: The client's quota on request time; None if it has none. Set when charged.
+        self.meter: LimitedMeter | None = None
 
     def receive(self, result: Message, /) -> None:
         if self.is_waiting:
@@ -218,6 +224,9 @@ class Session:
             )
             return
         except Exception as error:  # noqa: BLE001  # logged and counted
+            slot.local_s = self._clock.monotonic() - slot.started_at
+            if self._services.quotas is not None:
+                self._charge(self._services.quotas, slot, request, context, frame_bytes)
             self._reject_failed(slot, request, context, error)
             return
         now = self._clock.monotonic()
@@ -231,7 +240,9 @@ class Session:
         elif type(outcome) is Reply:
             response, slot.response = slot.response, None
             if outcome.is_open:
-                slot.reply = outcome
+                # An audited change is recorded once it ends, also without its client.
+                if type(context.receiver) is not Recorder:
+                    slot.reply = outcome
                 self._enqueue(slot)
             elif response is not None:
                 self._respond(slot, response, now)
@@ -254,7 +265,11 @@ class Session:
         if self._services.quotas is not None:
             self._show_throttle(slot, response)
         try:
-            segments = _encode(slot, response)
+            segments = (
+                _encode(slot, response)
+                if slot.meter is None
+                else self._encode_charged(slot, slot.meter, response)
+            )
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
             self.abandon(slot, CallbackKind.HANDLER, error)
             return
@@ -270,9 +285,22 @@ class Session:
         frame_bytes: int,
     ) -> None:
         """Charge a request that was handled to the quotas of the client."""
-        slot.throttle_ms = quotas.charge(request, context, frame_bytes, slot.local_s)
-        if slot.throttle_ms:
-            self._connection.throttle(slot.throttle_ms / 1000)
+        slot.meter = quotas.request_meter(request, context)
+        self._throttle(slot, quotas.charge(request, context, frame_bytes, slot.local_s))
+
+    def _throttle(self, slot: _Slot, throttle_ms: int) -> None:
+        if throttle_ms > slot.throttle_ms and not self._is_closed:
+            slot.throttle_ms = throttle_ms
+            self._connection.throttle(throttle_ms / 1000)
+
+    def _encode_charged(self, slot: _Slot, meter: LimitedMeter, response: Message) -> list[Item]:
+        """Encode a response. The time counts as the client's, for its next requests."""
+        began = self._clock.monotonic()
+        try:
+            return _encode(slot, response)
+        finally:
+            now = self._clock.monotonic()
+            meter.record((now - began) * PERCENT, now)
 
     def _show_throttle(self, slot: _Slot, response: Message) -> None:
         """Put the throttle time into a response, and throttle the client as its handler decided."""
@@ -291,11 +319,25 @@ class Session:
     ) -> None:
         # The task continues if the client disconnects: an admin request is completed once begun.
         try:
-            response = await coroutine
+            if slot.meter is None:
+                response = await coroutine
+            else:
+                response = await self._charged(slot, slot.meter, coroutine)
         except Exception as error:  # noqa: BLE001  # logged and counted
             self._reject_failed(slot, request, context, error)
             return
         self.complete(slot, response)
+
+    async def _charged(
+        self, slot: _Slot, meter: LimitedMeter, coroutine: Coroutine[Any, Any, Message]
+    ) -> Message:
+        """Await the response, and charge the time for which the coroutine ran."""
+        work = MeasuredWork(coroutine, self._clock)
+        try:
+            return await work
+        finally:
+            throttle_s = meter.charge(work.seconds * PERCENT, self._clock.monotonic())
+            self._throttle(slot, milliseconds(throttle_s))
 
     def _reject_failed(
         self, slot: _Slot, request: Message | None, context: Context, error: Exception
@@ -320,9 +362,7 @@ class Session:
         if slot.is_waiting:
             self.complete(slot, response)
         else:
-            now = self._clock.monotonic()
-            slot.local_s = now - slot.started_at
-            self._respond(slot, response, now)
+            self._respond(slot, response, self._clock.monotonic())
 
     def _enqueue(self, slot: _Slot) -> None:
         slot.is_waiting = True
@@ -340,7 +380,11 @@ class Session:
         if self._services.quotas is not None:
             self._show_throttle(slot, response)
         try:
-            slot.segments = _encode(slot, response)
+            slot.segments = (
+                _encode(slot, response)
+                if slot.meter is None
+                else self._encode_charged(slot, slot.meter, response)
+            )
         except Exception as error:  # noqa: BLE001  # logged, and ends the connection
             self.abandon(slot, CallbackKind.HANDLER, error)
             return

@@ -207,6 +207,14 @@ def check_produced(records: Buffer | None) -> BatchHeader:
     return header
 
 
+def is_transactional(batch: Buffer) -> bool:
+    """Return whether a batch is part of a transaction. A batch without a whole header is not."""
+    if len(batch) < HEADER_BYTES:
+        return False
+    (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_POSITION)
+    return bool(attributes & TRANSACTIONAL_FLAG)
+
+
 def _short_batch(buffer: Buffer, position: int) -> BrokerError:
     """Return the error for fewer bytes than a header."""
     remaining = len(buffer) - position

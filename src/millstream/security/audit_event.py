@@ -10,6 +10,8 @@ from typing import Final, NamedTuple, Protocol
 
 #: The topic that holds the events, in JSON, by principal.
 AUDIT_TOPIC: Final = "__audit"
+#: The outcome of what succeeded.
+OK: Final = "ok"
 
 
 class AuditKind(StrEnum):

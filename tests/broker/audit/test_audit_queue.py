@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
+
 from millstream.broker.audit.audit_queue import TEXT_CHARACTERS_MAX, AuditQueue, encode_record
 from millstream.env.clock import SystemClock
 from millstream.security.audit_event import AuditEvent, AuditKind
 
 
-def event(resource: str = "topic:t") -> AuditEvent:
-    return AuditEvent(
-        AuditKind.CHANGE, "CreateTopics", "User:alice", "127.0.0.1", "app", resource, "ok"
-    )
+def event(
+    resource: str = "topic:t", kind: AuditKind = AuditKind.CHANGE, outcome: str = "ok"
+) -> AuditEvent:
+    return AuditEvent(kind, "CreateTopics", "User:alice", "127.0.0.1", "app", resource, outcome)
 
 
 def test_events_are_taken_in_order_and_encoded_in_json() -> None:
@@ -36,6 +38,25 @@ def test_a_full_queue_drops_new_events_and_counts_them() -> None:
     queue.take(1)
     queue.record(event())
     assert (len(queue), queue.dropped) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"),
+    [
+        (AuditKind.DENIAL, "TOPIC_AUTHORIZATION_FAILED"),
+        (AuditKind.AUTHENTICATION, "SASL_AUTHENTICATION_FAILED"),
+        (AuditKind.CHANGE, "CLUSTER_AUTHORIZATION_FAILED"),
+    ],
+)
+def test_a_flood_that_anybody_can_cause_leaves_room_for_changes(
+    kind: AuditKind, outcome: str
+) -> None:
+    queue = AuditQueue(1, SystemClock(), 10)
+    for _ in range(20):
+        queue.record(event(kind=kind, outcome=outcome))
+    assert (len(queue), queue.dropped) == (5, 15)
+    queue.record(event("topic:deleted"))
+    assert queue.take(10)[-1].resource == "topic:deleted"
 
 
 def test_long_texts_are_truncated() -> None:

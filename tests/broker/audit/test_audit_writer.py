@@ -12,8 +12,10 @@ import pytest
 from harness.broker_process import BrokerProcess, wait_until
 from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
 from harness.server_set import ServerSet
+from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.model.error import ErrorCode
-from millstream.security.audit_event import AUDIT_TOPIC
+from millstream.model.reply import Reply
+from millstream.security.audit_event import AUDIT_TOPIC, AuditEvent
 from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from millstream.wire.messages.delete_groups import DeleteGroupsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
@@ -121,7 +123,8 @@ def test_reading_is_not_recorded(client: RawClient) -> None:
     client.call(DescribeConfigsRequest(resources=[resource]))
     client.create_topic("last")
     await_event(client, "CreateTopics", "topic:last")
-    assert {"DescribeConfigs", "Metadata"}.isdisjoint(event["action"] for event in events(client))
+    actions = [event["action"] for event in events(client) if event["resource"] != "topic:used"]
+    assert {"DescribeConfigs", "Metadata"}.isdisjoint(actions)
 
 
 def test_the_file_has_the_same_events(client: RawClient, file: Path) -> None:
@@ -131,12 +134,26 @@ def test_the_file_has_the_same_events(client: RawClient, file: Path) -> None:
     assert lines == events(client)
 
 
-def test_clients_cannot_write_to_the_audit_topic(client: RawClient) -> None:
-    client.create_topic("before")
-    await_event(client, "CreateTopics", "topic:before")
-    response = client.call(produce_request(AUDIT_TOPIC, values_batch(b"forged")), 12)
-    code = response.responses[0].partition_responses[0].error_code
-    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+def test_topics_that_are_created_when_they_are_used_are_recorded(client: RawClient) -> None:
+    client.call(MetadataRequest(topics=[MetadataRequest.Topic(name="used")]), 12)
+    event = await_event(client, "Metadata", "topic:used")
+    assert (event["outcome"], event["detail"]) == ("ok", "created when used")
+
+
+# Clients with the second id may write to other internal topics.
+@pytest.mark.parametrize("client_id", ["raw", "__admin_client"])
+def test_clients_cannot_write_to_the_audit_topic(broker: BrokerProcess, client_id: str) -> None:
+    with RawClient(broker.host, broker.port, client_id=client_id) as client:
+        client.create_topic(f"before-{client_id}")
+        await_event(client, "CreateTopics", f"topic:before-{client_id}")
+        response = client.call(produce_request(AUDIT_TOPIC, values_batch(b"forged")), 12)
+        code = response.responses[0].partition_responses[0].error_code
+        assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_audit_topic_is_internal(client: RawClient) -> None:
+    client.create_topic("audited")
+    await_event(client, "CreateTopics", "topic:audited")
     (topic,) = client.call(
         MetadataRequest(topics=[MetadataRequest.Topic(name=AUDIT_TOPIC)]), 12
     ).topics
@@ -170,6 +187,30 @@ def test_without_auditing_there_is_no_topic(tmp_path: Path) -> None:
         connection.create_topic("t")
         names = {topic.name for topic in connection.call(MetadataRequest(topics=None), 12).topics}
         assert AUDIT_TOPIC not in names
+
+
+def test_a_change_is_recorded_after_its_client_has_disconnected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies: list[Reply[None]] = []
+    monkeypatch.setattr(
+        GroupCoordinator, "delete_group", lambda self, group_id, reply: replies.append(reply)
+    )
+    recorded: list[tuple[str, str]] = []
+
+    class Trail:
+        def record(self, event: AuditEvent, /) -> None:
+            recorded.append((event.resource, event.outcome))
+
+    with ServerSet(tmp_path, count=1, audit_enable="true") as brokers:
+        brokers.services(1).audit = Trail()
+        with brokers.client(1) as client:
+            client.send(DeleteGroupsRequest(groups_names=["gone"]))
+            wait_until(lambda: replies, "the request")
+        connections = brokers.servers[1]._runtime.gate
+        wait_until(lambda: not connections.connections, "the connection to be closed")
+        brokers.ask(lambda: replies[0].deliver(None))
+    assert recorded == [("group:gone", "ok")]
 
 
 def test_every_broker_of_a_cluster_records_its_changes(tmp_path: Path) -> None:

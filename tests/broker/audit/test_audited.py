@@ -147,9 +147,20 @@ def test_outcomes() -> None:
 def test_markers_of_brokers_are_not_recorded() -> None:
     trail = Trail()
     handle = audited("WriteTxnMarkers", lambda request, context: response(), find)
-    of_broker = context(trail)
-    of_broker.client_id = "broker-1"
-    handle("t", of_broker)  # type: ignore[arg-type]
-    assert trail.events == []
-    handle("t", context(trail))  # type: ignore[arg-type]
-    assert trail.seen == [("topic:t", "ok")]
+
+    def sent(**fields: Any) -> list[tuple[str, str]]:
+        request_context = context(trail)
+        network = SimpleNamespace(inter_broker_listener="BROKERS")
+        request_context.services.config = SimpleNamespace(network=network)
+        request_context.client_id, request_context.listener = "broker-1", "BROKERS"
+        request_context.holds_cluster = lambda operation: True
+        request_context.__dict__.update(fields)
+        trail.events.clear()
+        handle("t", request_context)  # type: ignore[arg-type]
+        return trail.seen
+
+    assert sent() == []
+    # Who only claims to be a broker is recorded.
+    assert sent(client_id="app") == [("topic:t", "ok")]
+    assert sent(listener="CLIENTS") == [("topic:t", "ok")]
+    assert sent(holds_cluster=lambda operation: False) == [("topic:t", "ok")]

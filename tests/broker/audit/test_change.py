@@ -15,6 +15,7 @@ from millstream.wire.messages.alter_user_scram_credentials import (
 )
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 #: APIs that change something for others than the client itself.
@@ -35,6 +36,7 @@ CHANGING = {
     ApiKey.EXPIRE_DELEGATION_TOKEN,
     ApiKey.INCREMENTAL_ALTER_CONFIGS,
     ApiKey.INIT_PRODUCER_ID,
+    ApiKey.LEAVE_GROUP,
     ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_DELETE,
     ApiKey.RENEW_DELEGATION_TOKEN,
@@ -102,3 +104,20 @@ def test_passwords_of_users_are_not_read() -> None:
     (found,) = change.users_altered(request, AlterUserScramCredentialsResponse(results=[row]))
     assert found.resource == "user:a"
     assert "SECRET" not in repr(found)
+
+
+def test_members_that_an_operator_removes() -> None:
+    member = LeaveGroupRequest.Member
+
+    def found(*members: LeaveGroupRequest.Member) -> list[tuple[str, str]]:
+        rows = [LeaveGroupResponse.Member(member_id=each.member_id) for each in members]
+        request = LeaveGroupRequest(group_id="g", members=list(members))
+        changes = change.members_removed(request, LeaveGroupResponse(members=rows))
+        return [(each.resource, each.detail) for each in changes]
+
+    assert found(member(member_id="m")) == []
+    assert found(member(member_id="m", reason="the consumer is being closed")) == []
+    assert found(member(group_instance_id="static")) == [("group:g", "removed static")]
+    assert found(member(member_id="m"), member(member_id="n")) == [("group:g", "removed m, n")]
+    by_admin = "member was removed by an admin: maintenance"
+    assert found(member(member_id="m", reason=by_admin)) == [("group:g", "removed m")]

@@ -43,8 +43,15 @@ def throttle(**quotas: float) -> ClientThrottle:
     return ClientThrottle(limiter, Clock())
 
 
-def context(quotas: ClientThrottle | None = None, version: int = 12, user: str = "alice") -> Any:
+def context(
+    quotas: ClientThrottle | None = None,
+    version: int = 12,
+    user: str = "alice",
+    *,
+    is_broker: bool = True,
+) -> Any:
     return SimpleNamespace(
+        holds_cluster=lambda operation: is_broker,
         client=SimpleNamespace(principal=Principal("User", user), login=None),
         client_id=None,
         version=version,
@@ -82,6 +89,9 @@ def test_the_longer_throttling_counts() -> None:
 def test_brokers_are_exempt(request_: Message, version: int) -> None:
     quotas = throttle(request_percentage=0.001)
     assert quotas.charge(request_, context(version=version), 100, 100.0) == 0
+    assert quotas.request_meter(request_, context(version=version)) is None
+    # Without the right of a broker, a client only claims to be one.
+    assert quotas.charge(request_, context(version=version, is_broker=False), 100, 100.0) > 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from millstream.security.acl.authorizer import (
     resource_text,
 )
 from millstream.security.acl.observation import Observations
+from millstream.security.acl.rule_set import RuleSet
 from security.acl.acl_case import Acl, allow, deny, records, topic
 
 ALICE = Principal("User", "alice")
@@ -50,6 +52,26 @@ def test_resources_without_acls(is_open: bool) -> None:
     assert not rights.decide(KEY)
     assert rights.decide((ALICE, HOST, READ, TOPIC, "orders2")) == is_open
     assert rights.allows_any(ALICE, HOST, Operation.WRITE, TOPIC) == is_open
+
+
+def test_whether_any_resource_is_allowed_is_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = []
+    decide = RuleSet.allows_any
+
+    def count(self: RuleSet, *arguments: Any) -> bool:
+        decided.append(arguments)
+        return decide(self, *arguments)
+
+    monkeypatch.setattr(RuleSet, "allows_any", count)
+    rights = authorizer(allow("User:alice", READ, topic("orders")))
+    for _ in range(3):
+        assert rights.allows_any(ALICE, HOST, READ, TOPIC)
+        assert not rights.allows_any(ALICE, HOST, Operation.WRITE, TOPIC)
+    assert len(decided) == 2
+    delta = ImageDelta(acls={topic("orders")})
+    rights.apply_delta(image_of(allow("User:alice", Operation.WRITE, topic("orders"))), delta)
+    assert not rights.allows_any(ALICE, HOST, READ, TOPIC)
+    assert rights.allows_any(ALICE, HOST, Operation.WRITE, TOPIC)
 
 
 def test_decisions_are_kept_until_an_acl_changes() -> None:

@@ -223,3 +223,18 @@ def test_changes_give_the_rules_of_a_new_set(
     for operation in (READ, DESCRIBE):
         found = rules.decide(ALICE, HOST, operation, TOPIC, name)
         assert found is RuleSet(changed).decide(ALICE, HOST, operation, TOPIC, name)
+
+
+@pytest.mark.parametrize(
+    ("written", "host"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"),
+        ("2001:DB8::7", "2001:db8::7"),
+        ("broker.example", "broker.example"),
+        (HOST, HOST),
+    ],
+)
+def test_an_address_may_be_written_in_another_way(written: str, host: str) -> None:
+    acls = [allow(ALICE, READ, topic("orders")), deny(ALICE, READ, topic("orders"), written)]
+    assert decide(acls, host=host) is Decision.DENIED
+    assert decide(acls, host="10.0.0.99") is Decision.ALLOWED

@@ -1,7 +1,9 @@
 """The events of the audit trail that are not written yet: a bounded queue.
 
 Recording an event never waits. When the queue is full, new events are dropped and counted: requests
-go on while the audit topic cannot be written.
+go on while the audit topic cannot be written. Every client can cause denials and failures. All
+events but changes that were made use at most half of the queue, so that nobody hides a change
+behind a flood of them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Final
 import msgspec
 
 from millstream.env.clock import Clock
-from millstream.security.audit_event import AuditEvent
+from millstream.security.audit_event import OK, AuditEvent, AuditKind
 
 #: Longer texts are truncated: clients choose names, and an event must fit into a record.
 TEXT_CHARACTERS_MAX: Final = 500
@@ -53,7 +55,8 @@ class AuditQueue:
         self.dropped = 0
 
     def record(self, event: AuditEvent, /) -> None:
-        if len(self._events) >= self._events_max:
+        is_change = event.kind is AuditKind.CHANGE and event.outcome == OK
+        if len(self._events) >= (self._events_max if is_change else self._events_max // 2):
             self.dropped += 1
             return
         self.recorded += 1

@@ -36,7 +36,16 @@ _PERMANENT: Final = (
 class AuditWriter:
     """Writes queued events. `start` begins, `stop` ends. Event loop only."""
 
-    __slots__ = ("_batch", "_file", "_is_failing", "_queue", "_task", "_topic", "failures")
+    __slots__ = (
+        "_batch",
+        "_file",
+        "_is_failing",
+        "_is_file_failing",
+        "_queue",
+        "_task",
+        "_topic",
+        "failures",
+    )
 
     def __init__(self, queue: AuditQueue, topic: AuditTopic, file: AuditFile | None) -> None:
         self._queue = queue
@@ -47,6 +56,8 @@ class AuditWriter:
         self._task: SupervisedTask | None = None
         #: Whether the last write to the topic failed: only the first failure in a row is logged.
         self._is_failing = False
+        #: The same for the file.
+        self._is_file_failing = False
         #: Failed writes since the start of the broker.
         self.failures = 0
 
@@ -64,6 +75,7 @@ class AuditWriter:
                 self._topic.append_now(self._batch)
             except BrokerError as error:
                 self._failed(error)
+                self._queue.dropped += len(self._batch)
             self._batch = []
         if self._file is not None:
             self._file.close()
@@ -97,7 +109,11 @@ class AuditWriter:
         except OSError as error:
             file.close()
             self.failures += 1
-            _logger.error("the audit file cannot be written: %s", str(error))
+            if not self._is_file_failing:
+                self._is_file_failing = True
+                _logger.error("the audit file cannot be written: %s", str(error))
+        else:
+            self._is_file_failing = False
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1

@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.broker.context import Context
+from millstream.model.acl import Operation
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Receiver, Reply, code_of
-from millstream.security.audit_event import AuditEvent, AuditKind
+from millstream.security.audit_event import OK, AuditEvent, AuditKind
 from millstream.wire.schema import Message
 
 if TYPE_CHECKING:
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-OK: Final = "ok"
 #: How the client ids of brokers begin.
 BROKER_CLIENT_ID: Final = "broker-"
 #: An API that operators use to abort a transaction, and brokers for every transaction. Requests of
-#: brokers are not recorded. A client with the right to send it could claim to be a broker.
+#: brokers are not recorded.
 _BROKERS_SEND: Final = "WriteTxnMarkers"
 
 
@@ -47,9 +47,9 @@ def audited(name: str, handle: DispatchedHandler, find: FindChanges) -> Dispatch
     """Return a handler that records the changes of each request once its response is ready."""
 
     def audited_handle(request: Message | None, context: Context) -> Outcome[Message]:
-        if name == _BROKERS_SEND and (context.client_id or "").startswith(BROKER_CLIENT_ID):
+        if name == _BROKERS_SEND and _is_from_broker(context):
             return handle(request, context)
-        recorder = _Recorder(name, find, request, context)
+        recorder = Recorder(name, find, request, context)
         context.receiver = recorder
         try:
             outcome = handle(request, context)
@@ -66,7 +66,17 @@ def audited(name: str, handle: DispatchedHandler, find: FindChanges) -> Dispatch
     return audited_handle
 
 
-async def _await_recorded(outcome: Coroutine[Any, Any, Message], recorder: _Recorder) -> Message:
+def _is_from_broker(context: Context) -> bool:
+    """Return whether a broker sends the request. A client that has a broker's rights, and connects
+    to the listener between brokers, could claim to be one."""
+    return (
+        (context.client_id or "").startswith(BROKER_CLIENT_ID)
+        and context.listener == context.services.config.network.inter_broker_listener
+        and context.holds_cluster(Operation.CLUSTER_ACTION)
+    )
+
+
+async def _await_recorded(outcome: Coroutine[Any, Any, Message], recorder: Recorder) -> Message:
     try:
         response = await outcome
     except Exception as error:
@@ -76,8 +86,11 @@ async def _await_recorded(outcome: Coroutine[Any, Any, Message], recorder: _Reco
     return response
 
 
-class _Recorder:
-    """Records the changes of one request. The `Receiver` of its reply, in front of the session."""
+class Recorder:
+    """Records the changes of one request. The `Receiver` of its reply, in front of the session.
+
+    The session does not cancel such a reply when the client disconnects: the change may be made, so
+    its outcome is recorded."""
 
     __slots__ = ("_context", "_find", "_name", "_receiver", "_request")
 
@@ -108,25 +121,27 @@ class _Recorder:
             _logger.exception("the changes of a %s request cannot be recorded", self._name)
             changes = [Change("", ErrorCode.NONE, "its changes are unknown")]
         for change in changes:
-            self._put(change)
+            record_change(self._context, self._name, change)
 
     def record_error(self, code: ErrorCode) -> None:
-        self._put(Change("", code))
+        record_change(self._context, self._name, Change("", code))
 
-    def _put(self, change: Change) -> None:
-        client = self._context.client
-        self._context.services.audit.record(
-            AuditEvent(
-                AuditKind.CHANGE,
-                self._name,
-                str(client.principal),
-                client.address,
-                self._context.client_id or "",
-                change.resource,
-                outcome_of(change.code),
-                change.detail,
-            )
+
+def record_change(context: Context, name: str, change: Change) -> None:
+    """Record a change that a request of the API `name` caused."""
+    client = context.client
+    context.services.audit.record(
+        AuditEvent(
+            AuditKind.CHANGE,
+            name,
+            str(client.principal),
+            client.address,
+            context.client_id or "",
+            change.resource,
+            outcome_of(change.code),
+            change.detail,
         )
+    )
 
 
 def outcome_of(code: int) -> str:

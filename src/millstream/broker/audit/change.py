@@ -16,6 +16,9 @@ from millstream.model.error import ErrorCode
 #: Names of the resource types of configs.
 _CONFIG_RESOURCES: Final = {2: "topic", 4: "broker", 8: "logger", 16: "client-metrics", 32: "group"}
 
+#: How the reason of Kafka's admin clients begins, when they remove members.
+_REMOVED_BY_ADMIN: Final = "member was removed by an admin"
+
 
 def topics_created(request: Any, response: Any) -> Iterable[Change]:
     if request.validate_only:
@@ -128,6 +131,17 @@ def offsets_committed(request: Any, response: Any) -> Iterable[Change]:
     if request.member_id or request.generation_id_or_member_epoch >= 0:
         return
     yield from _by_topic(f"group:{request.group_id}", response.topics)
+
+
+def members_removed(request: Any, response: Any) -> Iterable[Change]:
+    """Find members that an operator removes. A member that leaves names only itself, by its id."""
+    members = request.members
+    if len(members) > 1 or any(
+        not each.member_id or (each.reason or "").startswith(_REMOVED_BY_ADMIN) for each in members
+    ):
+        code = response.error_code or max((row.error_code for row in response.members), default=0)
+        names = ", ".join(each.group_instance_id or each.member_id for each in members)
+        yield Change(f"group:{request.group_id}", code, f"removed {names}")
 
 
 def _by_topic(resource: str, topics: Any) -> Iterator[Change]:

@@ -15,6 +15,7 @@ from millstream.broker.config.broker_config import ConfigError, SettingValue
 from millstream.broker.config.broker_config import definitions as broker_definitions
 from millstream.broker.config.client_metrics_resource import CLIENT_METRICS
 from millstream.broker.config.listener_address import format_endpoint
+from millstream.broker.config.logger_resource import BROKER_LOGGER
 from millstream.broker.context import Context
 from millstream.controller import decommission
 from millstream.metadata.cluster_record import NO_CONFIGS, Configs, TopicRecord
@@ -30,6 +31,8 @@ from millstream.model.group_config import definitions as group_definitions
 TOPIC: Final = 2
 BROKER: Final = 4
 GROUP: Final = 32
+#: Resources whose configs belong to the cluster.
+_OF_CLUSTER: Final = (BROKER, BROKER_LOGGER, CLIENT_METRICS)
 
 _DEFINITIONS: Final = {
     TOPIC: topic_definitions,
@@ -42,13 +45,18 @@ _DEFINITIONS: Final = {
 
 def check_access(resource_type: int, name: str, operation: Operation, context: Context) -> None:
     """Raise the error of the resource type if the client may not do this to the configs of a
-    resource. Brokers, their loggers and client metrics belong to the cluster."""
+    resource. Brokers, their loggers and client metrics belong to the cluster. Raises
+    INVALID_REQUEST for other types of resources, and for configs of another broker."""
     if resource_type == TOPIC:
         context.require(operation, ResourceType.TOPIC, name)
     elif resource_type == GROUP:
         context.require(operation, ResourceType.GROUP, name)
-    else:
+    elif resource_type in _OF_CLUSTER:
+        if resource_type == BROKER and operation is Operation.ALTER_CONFIGS:
+            broker_id(name, context)
         context.require_cluster(operation)
+    else:
+        raise unknown_type(resource_type)
 
 
 def definitions_of(resource_type: int) -> Mapping[str, Definition]:

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from millstream.broker.audit import change
 from millstream.broker.config import resource
+from millstream.broker.config.logger_resource import BROKER_LOGGER
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.error_response import error_rows, failure_message
@@ -37,6 +38,8 @@ async def handle(request: AlterConfigsRequest, context: Context) -> AlterConfigs
         row = _Row(resource_type=wanted.resource_type, resource_name=wanted.resource_name)
         rows.append(row)
         try:
+            if wanted.resource_type == BROKER_LOGGER:
+                raise resource.unknown_type(BROKER_LOGGER)
             resource.check_access(
                 wanted.resource_type, wanted.resource_name, Operation.ALTER_CONFIGS, context
             )

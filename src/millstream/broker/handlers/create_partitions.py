@@ -5,6 +5,7 @@ From version 3 topics above the client's quota on mutations are rejected (KIP-59
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from millstream.broker.audit import change
@@ -29,9 +30,14 @@ async def handle(request: CreatePartitionsRequest, context: Context) -> CreatePa
     quota = MutationQuota(context, strict_since=_STRICT_QUOTA_SINCE)
     rows: list[_Row] = []
     planned: list[tuple[_Row, NewPartitions]] = []
-    for topic in request.topics:
+    counts = Counter(topic.name for topic in request.topics)
+    for topic in {topic.name: topic for topic in request.topics}.values():
         row = _Row(name=topic.name)
         rows.append(row)
+        if counts[topic.name] > 1:
+            row.error_code = ErrorCode.INVALID_REQUEST
+            row.error_message = "the topic is named more than once"
+            continue
         if not context.allows(Operation.ALTER, ResourceType.TOPIC, topic.name):
             row.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             row.error_message = DENIAL_MESSAGE

@@ -28,6 +28,7 @@ from millstream.model.acl import Operation, ResourceType
 from millstream.model.config import definitions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.describe_quorum import METADATA_TOPIC
 
 #: Maximum number of partitions that one request may create, over all its topics; Kafka's limit.
 PARTITIONS_MAX = 10_000
@@ -110,6 +111,10 @@ async def _plan_all(
             if counts[topic.name] > 1:
                 raise BrokerError(
                     ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is named more than once"
+                )
+            if topic.name == METADATA_TOPIC:
+                raise BrokerError(
+                    ErrorCode.INVALID_REQUEST, f"{topic.name} is no topic for clients"
                 )
             if not creates_all and not context.allows(
                 Operation.CREATE, ResourceType.TOPIC, topic.name

@@ -1,12 +1,13 @@
 """DeleteTopics: versions 1 to 6.
 
-By name, or from version 6 by id. No client sees the topic once the response is sent; its files are
-deleted in the background. From version 5 topics above the client's quota on mutations are not
-deleted (KIP-599).
+By name, or from version 6 by id. A topic that is named twice is not deleted. No client sees the
+topic once the response is sent; its files are deleted in the background. From version 5 topics
+above the client's quota on mutations are not deleted (KIP-599).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from millstream.broker.audit import change
@@ -30,12 +31,14 @@ async def handle(request: DeleteTopicsRequest, context: Context) -> DeleteTopics
         wanted = [(topic.name, topic.topic_id) for topic in request.topics]
     else:
         wanted = [(name, NO_TOPIC_ID) for name in request.topic_names]
-    rows = [_Row(name=name, topic_id=topic_id) for name, topic_id in wanted]
+    counts = Counter(wanted)
+    rows = [_Row(name=name, topic_id=topic_id) for name, topic_id in counts]
     deletes_all = context.holds_cluster(Operation.DELETE)
     deletable: list[tuple[_Row, str | TopicId]] = []
     quota = MutationQuota(context, strict_since=_STRICT_QUOTA_SINCE)
     for row in rows:
-        rejection = _rejection(row, context)
+        is_repeated = counts[row.name, row.topic_id] > 1
+        rejection = _rejection(row, context, is_repeated=is_repeated)
         if rejection is None and not deletes_all:
             rejection = _denial(row, context)
         if rejection is None:
@@ -97,7 +100,7 @@ API: Final = ApiEntry(
 )
 
 
-def _rejection(row: _Row, context: Context) -> BrokerError | None:
+def _rejection(row: _Row, context: Context, *, is_repeated: bool) -> BrokerError | None:
     if not context.services.config.topics.delete_topic_enable:
         code = (
             ErrorCode.TOPIC_DELETION_DISABLED
@@ -107,6 +110,8 @@ def _rejection(row: _Row, context: Context) -> BrokerError | None:
         return BrokerError(code, "delete.topic.enable is false on this broker")
     if (row.name is None) == (row.topic_id == NO_TOPIC_ID):
         return BrokerError(ErrorCode.INVALID_REQUEST, "name a topic either by name or by id")
+    if is_repeated:
+        return BrokerError(ErrorCode.INVALID_REQUEST, "the topic is named more than once")
     return None
 
 

@@ -53,9 +53,11 @@ def handle(
             continue
         topic = topics.get(name)
         if topic is None:
-            response.topics.append(
-                _Topic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            row = _Topic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            row.topic_authorized_operations = context.authorized_operations(
+                ResourceType.TOPIC, name
             )
+            response.topics.append(row)
             continue
         end = min(first + remaining, len(topic.partitions))
         response.topics.append(_describe(topic, first, end, context))

@@ -60,12 +60,16 @@ async def handle(request: ElectLeadersRequest, context: Context) -> ElectLeaders
 def _error_response(
     request: ElectLeadersRequest, context: Context, code: ErrorCode
 ) -> ElectLeadersResponse | None:
-    if context.version >= _ERROR_SINCE:
-        return ElectLeadersResponse(error_code=code)
-    if request.topic_partitions is None and code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+    if (
+        context.version < _ERROR_SINCE
+        and request.topic_partitions is None
+        and code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    ):
         # A request for all partitions: the response would have to name them.
         return None
     response = ElectLeadersResponse()
+    if context.version >= _ERROR_SINCE:
+        response.error_code = code
     for topic in request.topic_partitions or ():
         rows = [
             _Row(partition_id=number, error_code=code, error_message=failure_message(code))

@@ -28,6 +28,7 @@ from millstream.wire.messages.find_coordinator import (
 
 _Row = FindCoordinatorResponse.Coordinator
 _BATCHED_SINCE = 4
+_SHARE_GROUPS_SINCE = 6
 #: By key type, the topic whose partitions the keys are mapped to.
 _TOPICS = {0: OFFSETS_TOPIC, 1: TRANSACTIONS_TOPIC}
 _RESOURCE_TYPES = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
@@ -37,7 +38,7 @@ _SHARE_GROUP = 2
 def handle(
     request: FindCoordinatorRequest, context: Context
 ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-    if request.key_type == _SHARE_GROUP:
+    if request.key_type == _SHARE_GROUP and context.version >= _SHARE_GROUPS_SINCE:
         context.require_cluster(Operation.CLUSTER_ACTION)
     topic = _TOPICS.get(request.key_type)
     keys = request.coordinator_keys if context.version >= _BATCHED_SINCE else [request.key]
@@ -127,7 +128,7 @@ def _find(key_type: int, key: str, context: Context, failure: BrokerError | None
     try:
         topic = _TOPICS.get(key_type)
         if topic is None:
-            raise _not_here(key_type)
+            raise _not_here(key_type, context.version)
         if failure is not None:
             raise BrokerError(
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{topic} can't be made: {failure.message}"
@@ -138,8 +139,8 @@ def _find(key_type: int, key: str, context: Context, failure: BrokerError | None
     return row
 
 
-def _not_here(key_type: int) -> BrokerError:
-    if key_type != _SHARE_GROUP:
+def _not_here(key_type: int, version: int) -> BrokerError:
+    if key_type != _SHARE_GROUP or version < _SHARE_GROUPS_SINCE:
         return BrokerError(ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}")
     return BrokerError(
         ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker does not coordinate share groups"

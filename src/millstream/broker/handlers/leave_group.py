@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from millstream.broker.audit import change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import start_reply
@@ -39,6 +40,7 @@ API: Final = ApiEntry(
     LeaveGroupResponse,
     versions=(0, 5),
     handle=handle,
+    audit=change.members_removed,
     access=(Right(Operation.READ, ResourceType.GROUP),),
 )
 

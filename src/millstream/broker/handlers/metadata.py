@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Container, Coroutine, Iterable
 from typing import Any, Final
 
+from millstream.broker.audit.audited import Change, record_change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.topic import is_internal
@@ -124,6 +125,9 @@ async def _create_then_describe(
     context: Context,
 ) -> MetadataResponse:
     failures = await context.services.topics.create_missing(missing)
+    for name in missing:
+        code = failures[name].code if name in failures else ErrorCode.NONE
+        record_change(context, context.api_name, Change(f"topic:{name}", code, "created when used"))
     rows = []
     for each in wanted:
         row = _find(each, denied, context)

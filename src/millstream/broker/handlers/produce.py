@@ -41,11 +41,18 @@ from millstream.model.acl import Operation, ResourceType
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply, ReplyKind
-from millstream.records.batch import HEADER_BYTES, BatchHeader, check_produced, read_header
+from millstream.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_produced,
+    is_transactional,
+    read_header,
+)
 from millstream.records.compression import CompressionType
 from millstream.records.recompression import recompress
 from millstream.records.validation import RecordsRejected
 from millstream.replication.partition import Partition
+from millstream.security.audit_event import AUDIT_TOPIC
 from millstream.wire.messages.produce import ProduceRequest, ProduceResponse
 
 ACKS_NONE = 0
@@ -57,7 +64,7 @@ _ABORTABLE_SINCE = 11
 _ADDS_SINCE = 12
 #: Like Kafka, the response to these errors has the log start offset.
 _INVALID = (ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP)
-#: As in Kafka, the client id of tools that may write to internal topics.
+#: As in Kafka, the client id of tools that may write to internal topics, except the audit trail.
 _INTERNAL_CLIENT_ID = "__admin_client"
 
 _Row = ProduceResponse.Topic.Partition
@@ -69,11 +76,9 @@ def handle(
     acks = request.acks
     if acks not in (-1, 0, 1):
         return reject_all(request, ErrorCode.INVALID_REQUIRED_ACKS, "acks must be 0, 1 or -1")
+    if context.services.authorizer is not None and not _may_use_transaction(request, context):
+        return reject_all(request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, DENIAL_MESSAGE)
     if request.transactional_id is not None:
-        if not _may_use(request.transactional_id, request, context):
-            return reject_all(
-                request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, DENIAL_MESSAGE
-            )
         return _handle_transactional(request, request.transactional_id, context)
     return _append_all(request, None, context)
 
@@ -151,7 +156,9 @@ def _append(
     context: Context,
 ) -> Appended:
     """Append the batch of one partition and fill its row."""
-    if topic in INTERNAL_TOPICS and context.client_id != _INTERNAL_CLIENT_ID:
+    if topic in INTERNAL_TOPICS and (
+        context.client_id != _INTERNAL_CLIENT_ID or topic == AUDIT_TOPIC
+    ):
         raise BrokerError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is for the broker to write")
     partition = context.services.replicas.find(topic, row.index)
     header = check_produced(records)
@@ -240,19 +247,18 @@ def _name_records(row: _Row, error: RecordsRejected, context: Context) -> None:
     ]
 
 
-def _may_use(transactional_id: str, request: ProduceRequest, context: Context) -> bool:
-    """Return whether the client may write in a transaction. Other batches need no right on the
-    transactional id, as in Kafka."""
-    if context.services.authorizer is None:
-        return True
+def _may_use_transaction(request: ProduceRequest, context: Context) -> bool:
+    """Return whether the client may use the transaction of the request's batches. Other batches
+    need no right on the transactional id, as in Kafka."""
     has_transaction = any(
-        read_header(data.records).is_transactional
+        data.records is not None and is_transactional(data.records)
         for topic in request.topic_data
         for data in topic.partition_data
-        if data.records is not None and len(data.records) >= HEADER_BYTES
     )
-    return not has_transaction or context.allows(
-        Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    transactional_id = request.transactional_id
+    return not has_transaction or (
+        transactional_id is not None
+        and context.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
     )
 
 

@@ -4,11 +4,13 @@ The response to a request above a quota is sent at once, with the time to wait i
 `throttle_time_ms`. The session then reads nothing from the connection for that time. A Fetch
 response of a throttled client is empty: the client fetches the same records later.
 
-The time of a request is the time of its handler. A handler that runs as a task (the requests of
-admin clients) counts only until it returns its coroutine. Callbacks that end a reply do not count.
+The time of a request is the time of its handler, of the task that computes its response, and of
+encoding the response. Callbacks that end a reply do not count. Requests that are denied or fail
+count like others.
 
 `Services.quotas` is None while no user and no client id has a quota, so that requests cost one
-check then. Requests between brokers are exempt.
+check then. Requests between brokers are exempt. With an authorizer, only clients with ClusterAction
+on the cluster count as brokers.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from millstream.env.clock import Clock
+from millstream.model.acl import Operation
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.principal import ANONYMOUS
 from millstream.model.sentinel import INT32_MAX
@@ -43,19 +46,20 @@ class ClientThrottle:
     def charge(self, request: Message | None, context: Context, size: int, handled_s: float) -> int:
         """Charge a request that was handled: its bytes if it is a Produce request, and the time of
         its handler. Return the milliseconds for which to throttle the client."""
-        if request is None or _is_exempt(request, context.version):
-            return 0
-        client = context.client
-        if client.login is not None and client.principal is ANONYMOUS:
-            # The client logs in. All such clients have one name: a flood of logins by one of them
-            # would throttle the logins of all others. Other limits apply to logins.
+        if request is None or _is_exempt(request, context):
             return 0
         quotas = self._quotas(context)
         now = self._clock.monotonic()
         throttle_s = quotas.charge_request(handled_s, now)
         if quotas.produce is not None and request.api_key == ApiKey.PRODUCE:
             throttle_s = max(throttle_s, quotas.produce.charge(size, now))
-        return _milliseconds(throttle_s)
+        return milliseconds(throttle_s)
+
+    def request_meter(self, request: Message | None, context: Context) -> LimitedMeter | None:
+        """Return the quota on request time that a request is charged to; None if there is none."""
+        if request is None or _is_exempt(request, context):
+            return None
+        return self._quotas(context).request
 
     def charge_fetch(self, context: Context, size: int) -> int:
         """Charge the records of a Fetch response. Return the milliseconds for which to throttle the
@@ -67,11 +71,11 @@ class ClientThrottle:
         throttle_s = 0.0 if quotas.request is None else quotas.request.check(now)
         fetch = quotas.fetch
         if fetch is None:
-            return _milliseconds(throttle_s)
+            return milliseconds(throttle_s)
         # One batch may be larger than the quota of the whole window. If it were charged in full,
         # the client would never get it.
         charged = min(size, self.limiter.fetch_bytes_max(quotas) or size)
-        throttle_ms = _milliseconds(max(throttle_s, fetch.charge(charged, now)))
+        throttle_ms = milliseconds(max(throttle_s, fetch.charge(charged, now)))
         if throttle_ms:
             fetch.take_back(charged, now)
         return throttle_ms
@@ -111,14 +115,25 @@ class MutationQuota:
             return
         now = self._clock.monotonic()
         throttle_s = self._meter.take(partitions, now, is_strict=self._is_strict)
-        self.throttle_ms = max(self.throttle_ms, _milliseconds(throttle_s))
+        self.throttle_ms = max(self.throttle_ms, milliseconds(throttle_s))
         if self._is_strict and throttle_s > 0:
             raise BrokerError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded."
             )
 
 
-def _is_exempt(request: Message, version: int) -> bool:
+def _is_exempt(request: Message, context: Context) -> bool:
+    client = context.client
+    if client.login is not None and client.principal is ANONYMOUS:
+        # The client logs in. All such clients have one name: a flood of logins by one of them
+        # would throttle the logins of all others. Other limits apply to logins.
+        return True
+    return _is_for_brokers(request, context.version) and context.holds_cluster(
+        Operation.CLUSTER_ACTION
+    )
+
+
+def _is_for_brokers(request: Message, version: int) -> bool:
     """Return whether only brokers send this request."""
     key = request.api_key
     if key == ApiKey.FETCH:
@@ -130,5 +145,5 @@ def _is_exempt(request: Message, version: int) -> bool:
     return key == ApiKey.WRITE_TXN_MARKERS or key >= PRIVATE_FROM
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     return min(round(seconds * 1000), INT32_MAX)

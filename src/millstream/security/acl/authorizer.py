@@ -4,7 +4,8 @@ A decision follows, in this order: super users may do everything; the ACLs decid
 (`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
 
 `decisions` caches decisions by the present ACLs. It is cleared when an ACL changes, and when it is
-full. On the hot path a check is one look-up in it.
+full. On the hot path a check is one look-up in it. Whether a principal may do something to any
+resource of a type depends on all ACLs of the type, so these decisions are cached as well.
 
 In learning mode every operation is allowed. The authorizer then records the operations that each
 principal needed (`observation.py`). `would_allow` says which of them the present ACLs would deny.
@@ -44,13 +45,15 @@ class AuthorizerOptions(NamedTuple):
 class Authorizer:
     """The decisions of one broker. Event loop only."""
 
-    __slots__ = ("_rules", "decisions", "denials", "observations", "options")
+    __slots__ = ("_any_decisions", "_rules", "decisions", "denials", "observations", "options")
 
     def __init__(self, options: AuthorizerOptions, image: ClusterImage) -> None:
         self.options = options
         self._rules = RuleSet(image.acls)
         #: Whether each checked operation is allowed. Read by `Context.allows`.
         self.decisions: dict[DecisionKey, bool] = {}
+        #: Answers of `allows_any`, by principal, address, operation and resource type.
+        self._any_decisions: dict[tuple[Principal, str, Operation, ResourceType], bool] = {}
         #: Denied requests, by operation and resource type.
         self.denials: defaultdict[tuple[Operation, ResourceType], int] = defaultdict(int)
         #: What principals needed, in learning mode.
@@ -67,6 +70,7 @@ class Authorizer:
         for resource in delta.acls:
             self._rules.put(resource, image.acls.get(resource))
         self.decisions.clear()
+        self._any_decisions.clear()
 
     def decide(self, key: DecisionKey) -> bool:
         """Decide an operation that `decisions` does not hold, and remember the decision."""
@@ -113,12 +117,21 @@ class Authorizer:
     def allows_any(
         self, principal: Principal, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Return whether the principal may do this to at least one resource of the type."""
+        """Return whether the ACLs allow this on at least one resource of the type. Learning mode
+        does not change it."""
+        key = (principal, host, operation, resource_type)
+        found = self._any_decisions.get(key)
+        if found is not None:
+            return found
         text = str(principal)
         # A name without ACLs stands for all such resources, and for super users.
-        return self.would_allow(
+        found = self.would_allow(
             text, host, operation, resource_type, _NO_RESOURCE
         ) or self._rules.allows_any(text, host, operation, resource_type)
+        if len(self._any_decisions) >= DECISIONS_MAX:
+            self._any_decisions.clear()
+        self._any_decisions[key] = found
+        return found
 
     def operations(
         self, principal: Principal, host: str, resource_type: ResourceType, name: str

@@ -4,14 +4,20 @@ A decision looks at the entries of the literal pattern with the resource's name,
 pattern `*`, and of every prefixed pattern that the name starts with. A DENY entry that matches
 decides before any ALLOW entry. Without a match the operation is denied. If no pattern applies to
 the resource at all, the decision is UNDECIDED, so that `allow.everyone.if.no.acl.found` can decide.
+
+An IP address has several spellings (`::1` is `0:0:0:0:0:0:0:1`, as Java shows it). Entries are kept
+with the spelling that connections have.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
+
+import msgspec
 
 from millstream.metadata.security_record import AclEntry, AclResource
 from millstream.model.acl import IMPLIED_BY, WILDCARD, Operation, PatternType, Permission
@@ -48,7 +54,7 @@ class _TypeRules:
         patterns = self.prefixed if is_prefixed else self.literal
         before = patterns.pop(name, None)
         if entries:
-            patterns[name] = entries
+            patterns[name] = tuple(_with_plain_host(entry) for entry in entries)
         if is_prefixed and (before is None) != (not entries):
             count = self.lengths.get(len(name), 0) + (1 if entries else -1)
             if count:
@@ -135,6 +141,14 @@ def _permissions(
     for entry in entries:
         if _is_for(entry, principal, host) and entry.operation in (operation, Operation.ALL):
             yield entry.permission
+
+
+def _with_plain_host(entry: AclEntry) -> AclEntry:
+    try:
+        host = str(ipaddress.ip_address(entry.host))
+    except ValueError:
+        return entry
+    return entry if host == entry.host else msgspec.structs.replace(entry, host=host)
 
 
 def _is_for(entry: AclEntry, principal: str, host: str) -> bool:

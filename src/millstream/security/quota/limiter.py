@@ -21,7 +21,8 @@ from millstream.security.quota.quota_type import QuotaName
 from millstream.security.quota.rate import RateWindow, TokenBucket, WindowOptions
 
 CLIENTS_MAX: Final = 10_000
-_PERCENT: Final = 100.0
+#: Units of `request_percentage` in a second of the event loop.
+PERCENT: Final = 100.0
 
 
 class Meter:
@@ -47,7 +48,8 @@ class Meter:
 
 
 class LimitedMeter:
-    """A meter with the limit that applies to it. All methods return seconds to throttle."""
+    """A meter with the limit that applies to it. Methods that return a number return the seconds to
+    throttle."""
 
     __slots__ = ("_throttle_s_max", "limit", "meter")
 
@@ -60,9 +62,15 @@ class LimitedMeter:
         """Record a use of a rate."""
         meter = self.meter
         assert meter.rate is not None
+        self.record(value, now)
+        return self._noted(meter.rate.excess_s(self.limit, now))
+
+    def record(self, value: float, now: float) -> None:
+        """Record a use of a rate that throttles the next request."""
+        meter = self.meter
+        assert meter.rate is not None
         meter.rate.record(value, now)
         meter.used += value
-        return self._noted(meter.rate.excess_s(self.limit, now))
 
     def check(self, now: float) -> float:
         """Return for how long a rate is above its limit, without recording anything."""
@@ -71,10 +79,7 @@ class LimitedMeter:
 
     def take_back(self, value: float, now: float) -> None:
         """Undo a `charge`: the client did not get what was charged."""
-        meter = self.meter
-        assert meter.rate is not None
-        meter.rate.record(-value, now)
-        meter.used -= value
+        self.record(-value, now)
 
     def take(self, tokens: float, now: float, *, is_strict: bool) -> float:
         """Take tokens of a bucket. A strict client gets none while the bucket is below zero."""
@@ -123,7 +128,7 @@ class ClientQuotas:
 
     def charge_request(self, handled_s: float, now: float) -> float:
         """Record the time of a handler; return the seconds to throttle."""
-        return 0.0 if self.request is None else self.request.charge(handled_s * _PERCENT, now)
+        return 0.0 if self.request is None else self.request.charge(handled_s * PERCENT, now)
 
 
 class Limiter:
