@@ -17,6 +17,7 @@ from harness.raw_login import authenticate, handshake, log_in, log_in_by_token
 from harness.server_set import HOST, ServerSet
 from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 from millstream.broker.login.authentication import Authentication
+from millstream.broker.login.client_login import VERSION_REQUESTS_MAX
 from millstream.model.error import ErrorCode
 from millstream.net.rejection import Rejection
 from millstream.security.audit_event import AuditEvent
@@ -148,6 +149,22 @@ def test_only_the_login_is_served_before_the_login(secure: Secure) -> None:
         client.send(ProduceRequest(), 3, has_response=False)
         assert client.is_closed_within(10)
     wait_until(lambda: counts[Rejection.AUTHENTICATION] == before + 1, "the rejection")
+
+
+def test_a_client_that_asks_for_versions_again_and_again_is_disconnected(secure: Secure) -> None:
+    with secure.client() as client:
+        client.send_together([ApiVersionsRequest()] * (VERSION_REQUESTS_MAX + 1), 0)
+        for _ in range(VERSION_REQUESTS_MAX):
+            client.receive()
+        with pytest.raises((Closed, OSError)):
+            client.receive()
+    with secure.client() as client:
+        for _ in range(VERSION_REQUESTS_MAX):
+            client.call(ApiVersionsRequest(), 0)
+        assert log_in(client, "alice", "pencil").error_code == 0
+        for _ in range(VERSION_REQUESTS_MAX * 2):
+            client.call(ApiVersionsRequest(), 0)
+        assert is_served(client)
 
 
 def test_requests_behind_an_unfinished_login_are_not_served(secure: Secure) -> None:

@@ -7,8 +7,9 @@ States:
     AUTHENTICATED   SaslHandshake begins a renewal (KIP-368)             -> EXCHANGING
 
 A failure in any state ends in a delayed error response, after which the connection is closed. Until
-the client is authenticated, and during a renewal, it may call only the APIs of the login. A login
-that takes longer than its time limit ends the connection.
+the client is authenticated, and during a renewal, it may call only the APIs of the login, and
+ApiVersions a few times: its response is many times longer than the request. A login that takes
+longer than its time limit ends the connection.
 
 A renewal may change neither the mechanism nor the principal.
 """
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 _ResponseT = TypeVar("_ResponseT", SaslHandshakeResponse, SaslAuthenticateResponse)
 
+#: ApiVersions requests during one login. Clients send one for each version that they try.
+VERSION_REQUESTS_MAX: Final = 10
 #: Shortest time between two renewals of one connection.
 RENEWAL_S_MIN: Final = 1.0
 
@@ -63,6 +66,7 @@ class ClientLogin:
         "_mechanism",
         "_renewed_at",
         "_timer",
+        "_version_requests",
         "identity",
     )
 
@@ -84,6 +88,8 @@ class ClientLogin:
         self._is_busy = False
         self._renewed_at = -math.inf
         self._timer: asyncio.TimerHandle | None = None
+        #: ApiVersions requests since the login began.
+        self._version_requests = 0
         #: Who the client is; None until it is authenticated.
         self.identity: Identity | None = None
         self._begin()
@@ -93,6 +99,7 @@ class ClientLogin:
         authentication = self._authentication
         self._client.apis = authentication.login_apis
         self._client.expires_at = math.inf
+        self._version_requests = 0
         self._connection.frame_bytes_max = authentication.request_bytes_max
         self._timer = asyncio.get_running_loop().call_later(
             authentication.login_s_max, self._time_out
@@ -110,6 +117,12 @@ class ClientLogin:
     def note_expired(self) -> None:
         """Count a connection that is closed because its authentication has expired."""
         self._authentication.counters.expired[self._listener] += 1
+
+    def note_version_request(self) -> None:
+        """Count an ApiVersions request. Raises CloseConnectionError if there are too many."""
+        self._version_requests += 1
+        if self._timer is not None and self._version_requests > VERSION_REQUESTS_MAX:
+            raise CloseConnectionError("too many ApiVersions requests before the login")
 
     # SaslHandshake
 

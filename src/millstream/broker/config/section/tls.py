@@ -149,6 +149,6 @@ class TlsSection:
     ssl_handshakes_max: int = setting(
         _INT,
         1_000,
-        "Number of TLS handshakes in progress; above it new TLS connections are closed.",
+        "Number of TLS handshakes in progress; above it the oldest one is closed.",
         minimum=1,
     )
