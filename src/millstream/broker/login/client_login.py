@@ -65,6 +65,8 @@ class ClientLogin:
         "_listener",
         "_mechanism",
         "_renewed_at",
+        "_step",
+        "_step_began_at",
         "_timer",
         "_version_requests",
         "identity",
@@ -87,6 +89,9 @@ class ClientLogin:
         #: Whether a step of the exchange is running.
         self._is_busy = False
         self._renewed_at = -math.inf
+        #: The step that runs in a thread, or waits for one.
+        self._step: asyncio.Task[Challenge | Accepted] | None = None
+        self._step_began_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         #: ApiVersions requests since the login began.
         self._version_requests = 0
@@ -109,7 +114,17 @@ class ClientLogin:
         self._reject("the client did not log in in time")
 
     def closed(self) -> None:
-        """Stop the time limit: the connection is closed."""
+        """Stop the time limit and a step that runs: the connection is closed.
+
+        A step that was not awaited counts as a failure: it has cost as much as one."""
+        self._stop_timer()
+        if self._step is not None:
+            self._step.cancel()
+            authentication = self._authentication
+            authentication.counters.failed[self._listener] += 1
+            authentication.failures.note(self._client.address, self._step_began_at)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -188,8 +203,7 @@ class ClientLogin:
     ) -> SaslAuthenticateResponse:
         failures, address = self._authentication.failures, self._client.address
         if not failures.begin_wait(address):
-            reason = "too many failed logins from this address"
-            return await self._fail(self._error_response(mechanism), reason, context)
+            return await self._turn_away(mechanism, context)
         try:
             await asyncio.sleep(SLOW_S)
         finally:
@@ -204,13 +218,29 @@ class ClientLogin:
         found = self._advance(step, mechanism, context)
         return found if isinstance(found, SaslAuthenticateResponse) else await found
 
+    async def _turn_away(self, mechanism: Mechanism, context: Context) -> SaslAuthenticateResponse:
+        """Close the connection without a response. Clients take that for a lost connection and
+        retry; after an error response they give up, also those with the right password."""
+        reason = "too many failed logins from this address"
+        self._authentication.counters.failed[self._listener] += 1
+        self._audit(ErrorCode.SASL_AUTHENTICATION_FAILED.name, reason, context)
+        await asyncio.sleep(SLOW_S)
+        self._reject(reason, context.client_id)
+        # Not sent, as the connection is closed.
+        return self._error_response(mechanism)
+
     async def _work(
         self, work: Work, mechanism: Mechanism, context: Context
     ) -> SaslAuthenticateResponse:
+        self._step_began_at = context.services.clock.monotonic()
+        running = self._authentication.run(work, mechanism)
+        self._step = asyncio.get_running_loop().create_task(running)
         try:
-            step = await self._authentication.run(work, mechanism)
+            step = await self._step
         except AuthenticationError as error:
+            self._step = None
             return await self._fail(self._error_response(mechanism), str(error), context)
+        self._step = None
         self._is_busy = False
         found = self._advance(step, mechanism, context)
         return found if isinstance(found, SaslAuthenticateResponse) else await found
@@ -245,7 +275,7 @@ class ClientLogin:
         counters, services = self._authentication.counters, context.services
         counts = counters.succeeded if self.identity is None else counters.renewed
         counts[self._listener] += 1
-        self.closed()
+        self._stop_timer()
         self._exchange = None
         self.identity = identity
         client = self._client
