@@ -96,7 +96,8 @@ class TlsSection:
         _STRING,
         ClientAuth.NONE.value,
         "Whether clients present a certificate. With requested a client may come without one and is"
-        " User:ANONYMOUS.",
+        " User:ANONYMOUS. For a listener with SASL, only the listener's own value counts, as in"
+        " Kafka.",
         choices=_CLIENT_AUTH,
         scope=_PER_BROKER,
         is_per_listener=True,
