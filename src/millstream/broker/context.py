@@ -250,6 +250,7 @@ class Context:
             operation,
             ResourceType.CLUSTER,
             CLUSTER_NAME,
+            self.client.principal.groups,
         )
 
     def allows_any(self, operation: Operation, resource_type: ResourceType) -> bool:

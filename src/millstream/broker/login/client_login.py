@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context
 from millstream.broker.login.failed_login import SLOW_S
 from millstream.model.error import ErrorCode
+from millstream.model.principal import GROUP
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.security.audit_event import AuditEvent, AuditKind
 from millstream.security.sasl.exchange import (
@@ -279,7 +280,9 @@ class ClientLogin:
         self._exchange = None
         self.identity = identity
         client = self._client
-        client.principal = identity.principal
+        client.principal = identity.principal._replace(
+            groups=tuple(f"{GROUP}:{name}" for name in identity.groups)
+        )
         client.apis = services.apis
         client.expires_at = math.inf
         if lifetime_ms is not None:

@@ -1,7 +1,8 @@
 """Decides whether a principal may do something, and remembers the decisions. Pure.
 
-A decision follows, in this order: super users may do everything; the ACLs decide
-(`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
+A decision follows, in this order: super users may do everything; the ACLs of the principal and of
+its groups decide (`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without
+ACLs.
 
 `decisions` holds the answers of the present ACLs. It is cleared when an ACL changes, and when it is
 full. On the hot path a check is one look-up in it.
@@ -13,6 +14,7 @@ In learning mode every operation is allowed. The authorizer then keeps what each
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -73,7 +75,9 @@ class Authorizer:
         principal, host, operation, resource_type, name = key
         if len(self.decisions) >= DECISIONS_MAX:
             self.decisions.clear()
-        allowed = self.would_allow(str(principal), host, operation, resource_type, name)
+        allowed = self.would_allow(
+            str(principal), host, operation, resource_type, name, principal.groups
+        )
         if self.options.is_learning:
             if str(principal) not in self.options.super_users:
                 self.observations.add(str(principal), host, operation, resource_type, name)
@@ -83,12 +87,19 @@ class Authorizer:
         return allowed
 
     def would_allow(
-        self, principal: str, host: str, operation: Operation, resource_type: int, name: str
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        name: str,
+        groups: Collection[str] = (),
     ) -> bool:
         """Return what super users and ACLs say, in learning mode too. Nothing is remembered."""
-        if principal in self.options.super_users:
+        super_users = self.options.super_users
+        if principal in super_users or not super_users.isdisjoint(groups):
             return True
-        decision = self._rules.decide(principal, host, operation, resource_type, name)
+        decision = self._rules.decide(principal, host, operation, resource_type, name, groups)
         if decision is Decision.UNDECIDED:
             return self.options.allows_without_acl
         return decision is Decision.ALLOWED
@@ -116,8 +127,8 @@ class Authorizer:
         text = str(principal)
         # A name without ACLs stands for all such resources, and for super users.
         return self.would_allow(
-            text, host, operation, resource_type, _NO_RESOURCE
-        ) or self._rules.allows_any(text, host, operation, resource_type)
+            text, host, operation, resource_type, _NO_RESOURCE, principal.groups
+        ) or self._rules.allows_any(text, host, operation, resource_type, principal.groups)
 
     def operations(
         self, principal: Principal, host: str, resource_type: ResourceType, name: str

@@ -9,7 +9,7 @@ applies to the resource at all, so that `allow.everyone.if.no.acl.found` can dec
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -83,14 +83,21 @@ class RuleSet:
         self._types[resource.resource_type].put(resource, entries)
 
     def decide(
-        self, principal: str, host: str, operation: Operation, resource_type: int, name: str
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        name: str,
+        groups: Collection[str] = (),
     ) -> Decision:
-        """Decide one operation on the resource with this name."""
+        """Decide one operation on the resource with this name, by the entries of the principal and
+        of its groups."""
         is_allowed = applies = False
         for entries in self._types[resource_type].applying(name):
             applies = True
             for entry in entries:
-                if not _is_for(entry, principal, host):
+                if not _is_for(entry, principal, groups, host):
                     continue
                 if entry.permission == Permission.ALLOW:
                     is_allowed = is_allowed or _allows(entry.operation, operation)
@@ -101,7 +108,12 @@ class RuleSet:
         return Decision.DENIED if applies else Decision.UNDECIDED
 
     def allows_any(
-        self, principal: str, host: str, operation: Operation, resource_type: int
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        groups: Collection[str] = (),
     ) -> bool:
         """Return whether the principal may do this to at least one resource of the type (KIP-679).
 
@@ -112,7 +124,7 @@ class RuleSet:
         denied_prefixes: set[str] = set()
         for patterns, is_prefixed in ((rules.literal, False), (rules.prefixed, True)):
             for name, entries in patterns.items():
-                found = set(_permissions(entries, principal, host, operation))
+                found = set(_permissions(entries, principal, groups, host, operation))
                 if Permission.DENY in found:
                     if name == WILDCARD and not is_prefixed:
                         return False
@@ -130,15 +142,24 @@ class RuleSet:
 
 
 def _permissions(
-    entries: Iterable[AclEntry], principal: str, host: str, operation: Operation
+    entries: Iterable[AclEntry],
+    principal: str,
+    groups: Collection[str],
+    host: str,
+    operation: Operation,
 ) -> Iterator[int]:
     for entry in entries:
-        if _is_for(entry, principal, host) and entry.operation in (operation, Operation.ALL):
+        if _is_for(entry, principal, groups, host) and entry.operation in (
+            operation,
+            Operation.ALL,
+        ):
             yield entry.permission
 
 
-def _is_for(entry: AclEntry, principal: str, host: str) -> bool:
-    return entry.principal in (principal, WILDCARD_PRINCIPAL) and entry.host in (host, WILDCARD)
+def _is_for(entry: AclEntry, principal: str, groups: Collection[str], host: str) -> bool:
+    if entry.host not in (host, WILDCARD):
+        return False
+    return entry.principal in (principal, WILDCARD_PRINCIPAL) or entry.principal in groups
 
 
 def _allows(allowed: int, wanted: Operation) -> bool:
