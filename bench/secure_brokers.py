@@ -43,7 +43,9 @@ MILLSTREAM_SECURITY = """\
 "sasl.enabled.mechanisms" = "SCRAM-SHA-256"
 "authorizer.class.name" = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 "super.users" = "User:ANONYMOUS"
+"http.bearer.token" = "{token}"
 """
+HTTP_TOKEN = "bench-token"
 
 
 class _Security:
@@ -170,8 +172,9 @@ class SecureMillstream(SecureBroker, Millstream):
         server = self.server
         assert isinstance(server, BrokerServer)
         file = self.folder / "security.toml"
-        file.write_text(MILLSTREAM_SECURITY.format(folder=self.folder))
+        file.write_text(MILLSTREAM_SECURITY.format(folder=self.folder, token=HTTP_TOKEN))
         server.config_file = file
+        server.http_token = HTTP_TOKEN
         server.listeners = (
             f"SASL_SSL://{HOST}:{server.port}",
             f"PLAINTEXT://{HOST}:{self.security.plain_port}",

@@ -78,6 +78,8 @@ class BrokerProcess(BrokerServer):
         )
         self.data = data or folder / "data"
         self.prefix = list(prefix)
+        token = self.settings.get("http.bearer.token")
+        self.http_token = None if token is None else str(token)
         self._move_secrets(folder / "secrets.toml")
 
     def _move_secrets(self, file: Path) -> None:
@@ -126,15 +128,21 @@ class BrokerProcess(BrokerServer):
     def open_descriptors(self) -> int:
         return int(psutil.Process(self.pid).num_fds())
 
+    def metrics_text(self) -> str:
+        """Return all metrics, as Prometheus reads them."""
+        request = urllib.request.Request(f"{self.http_url}/metrics")
+        if self.http_token is not None:
+            request.add_header("Authorization", f"Bearer {self.http_token}")
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return str(response.read().decode())
+
     def metric_names(self) -> set[str]:
         """Return the names of all metrics, also of those without rows."""
-        with urllib.request.urlopen(f"{self.http_url}/metrics", timeout=60) as response:
-            lines = response.read().decode().splitlines()
+        lines = self.metrics_text().splitlines()
         return {line.split()[2] for line in lines if line.startswith("# TYPE ")}
 
     def metric(self, name: str) -> float:
         """Return the sum of a metric's rows, 0 if it has none. `name` may include labels."""
-        with urllib.request.urlopen(f"{self.http_url}/metrics", timeout=60) as response:
-            lines = response.read().decode().splitlines()
+        lines = self.metrics_text().splitlines()
         rows = [line for line in lines if line.startswith((f"{name}{{", f"{name} "))]
         return sum(float(line.rsplit(" ", 1)[1]) for line in rows)

@@ -38,6 +38,7 @@ class SecureProcess(BrokerProcess):
             "listener.name.ssl.ssl.client.auth": "required",
             "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
             "bootstrap.users.file": users,
+            "http.bearer.token": "of-the-test",
         }
         super().__init__(folder, {**own, **(settings or {})})
         self.security = security

@@ -12,6 +12,7 @@ from millstream.security.local_authority import LocalAuthority
 PROTOCOL = "SASL_SSL"
 #: The user of the brokers, and that of the clients. Both may do everything.
 PASSWORDS = {"broker": "broker-secret", "client": "client-secret"}
+HTTP_TOKEN = "of-the-test"
 _MECHANISM = "SCRAM-SHA-512"
 _MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
@@ -33,6 +34,7 @@ def make_secure(brokers: Sequence[BrokerServer], folder: Path) -> dict[str, str]
         "sasl.mechanism.inter.broker.protocol": _MECHANISM,
         f"listener.name.{PROTOCOL.lower()}.{_MECHANISM.lower()}.sasl.jaas.config": login,
         "bootstrap.users.file": str(users),
+        "http.bearer.token": HTTP_TOKEN,
         # Logins expire during a run.
         "connections.max.reauth.ms": 30_000,
     }
@@ -42,6 +44,7 @@ def make_secure(brokers: Sequence[BrokerServer], folder: Path) -> dict[str, str]
     )
     for broker in brokers:
         broker.config_file = file
+        broker.http_token = HTTP_TOKEN
         broker.listeners = [f"{PROTOCOL}://{broker.bootstrap}"]
     return {
         "security.protocol": PROTOCOL,

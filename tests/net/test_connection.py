@@ -258,6 +258,30 @@ def test_a_client_that_reads_nothing_is_disconnected_and_a_slow_one_is_not() -> 
     assert transport.aborted
 
 
+@pytest.mark.parametrize("is_blocked", [False, True])
+def test_a_client_that_does_not_read_its_last_responses_is_disconnected(is_blocked: bool) -> None:
+    """A transport that is closed waits for its client to read."""
+    world = World(ConnectionLimits(unread_ms_max=1000))
+    connection, transport, _ = world.connect()
+    transport.unsent = 5000
+    if is_blocked:
+        connection.pause_writing()
+    world.clock.now = 5.0
+    connection.close("rejected")
+    assert transport.closed
+    if is_blocked:
+        transport.unsent = 100
+        connection.resume_writing()
+    world.clock.now = 5.9
+    connection.check(world.clock.now)
+    world.clock.now = 6.8
+    connection.check(world.clock.now)
+    assert not transport.aborted
+    world.clock.now = 7.0
+    connection.check(world.clock.now)
+    assert transport.aborted
+
+
 def test_an_idle_connection_is_closed() -> None:
     world = World(ConnectionLimits(idle_ms_max=1000))
     connection, transport, _ = world.connect()

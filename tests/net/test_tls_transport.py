@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import uvloop
 
+from harness.tls_client import KeyUpdateClient
 from harness.tls_process import TlsHome
 from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
@@ -26,7 +27,7 @@ from millstream.net.connection import WRITE_BUFFER_BYTES_MAX, Connection
 from millstream.net.gate import ConnectionLimits, Gate
 from millstream.net.listener import Acceptor
 from millstream.net.rejection import Rejections
-from millstream.net.tls_transport import HandshakeFailure
+from millstream.net.tls_transport import SILENT_BYTES_MAX, HandshakeFailure
 from millstream.security.tls_context import server_context
 from millstream.security.tls_material import ClientAuth, TlsOptions, read_material
 
@@ -367,17 +368,55 @@ def test_half_open_handshakes_are_limited_and_time_out(run: Callable[..., None])
 
 
 def test_handshakes_in_progress_are_limited(run: Callable[..., None]) -> None:
+    """The oldest ones end: clients that stall keep nobody out."""
+
     async def scenario(world: World) -> None:
         sockets = [socket.create_connection((HOST, world.port)) for _ in range(12)]
         await until(lambda: world.failures().get(HandshakeFailure.LIMIT, 0) == 7)
+        assert await world.call(b"x") == b"x"
+        sockets[0].settimeout(20)
+        with suppress(ConnectionResetError):
+            assert sockets[0].recv(1) == b""
+        sockets[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            sockets[-1].recv(1)
+        assert world.failures() == {HandshakeFailure.LIMIT: 8}
         for each in sockets:
             each.close()
         await until(lambda: world.gate.connections == 0)
-        assert world.failures()[HandshakeFailure.CLOSED] == 5
-        assert world.gate.rejections.counts["handshake"] == 7
+        assert world.failures()[HandshakeFailure.CLOSED] == 4
+        assert world.gate.rejections.counts["handshake"] == 8
         assert await world.call(b"x") == b"x"
 
     run(scenario, ConnectionLimits(handshakes_max=5))
+
+
+def test_key_updates_are_served_until_there_are_too_many(run: Callable[..., None]) -> None:
+    """Each costs the derivation of keys, and asks for a response."""
+
+    def flood(port: int) -> None:
+        client = KeyUpdateClient(HOST, port)
+        try:
+            records = client.key_updates(100)
+            assert len(records) < SILENT_BYTES_MAX
+            client.socket.sendall(records + client.data(_LENGTH.pack(1) + b"x"))
+            assert client.socket.recv(1)
+            with pytest.raises(OSError):  # noqa: PT011, PT012  # whichever meets the end
+                for _ in range(200):
+                    client.socket.sendall(client.key_updates(1000))
+                client.socket.shutdown(socket.SHUT_WR)
+                while client.socket.recv(65_536):
+                    pass
+                raise ConnectionAbortedError("the broker has closed the connection")
+        finally:
+            client.close()
+
+    async def scenario(world: World) -> None:
+        await asyncio.to_thread(flood, world.port)
+        await until(lambda: world.gate.connections == 0)
+        assert world.gate.counters.closed == {"malformed": 1}
+
+    run(scenario)
 
 
 def test_a_shutdown_ends_open_connections_and_handshakes(run: Callable[..., None]) -> None:

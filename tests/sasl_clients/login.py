@@ -60,6 +60,7 @@ def secure_brokers(folder: Path, count: int, issuer: IssuerServer) -> Iterator[S
             'PlainLoginModule required user_carol="of-carol";'
         ),
         "bootstrap.users.file": users,
+        "http.bearer.token": "of-the-test",
         "sasl.oauthbearer.jwks.endpoint.url": f"{issuer.url}/jwks",
         "sasl.oauthbearer.expected.issuer": ISSUER,
         "sasl.oauthbearer.expected.audience": AUDIENCE,

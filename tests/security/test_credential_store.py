@@ -39,6 +39,37 @@ def test_a_user_has_the_credential_of_a_mechanism() -> None:
     assert store().user(Mechanism.SCRAM_SHA_256, "bob").identity is None
 
 
+def test_unknown_users_look_like_the_users_that_exist() -> None:
+    """Three of four users were made by one tool, the fourth by another one."""
+    mechanism = Mechanism.SCRAM_SHA_256
+
+    def store_of(*credentials: ScramCredential) -> CredentialStore:
+        users = {f"u{number}": Map({mechanism: each}) for number, each in enumerate(credentials)}
+        image = replace(EMPTY_IMAGE, users=Map(users))
+        return CredentialStore(lambda: image, lambda: 0, fake_secret=b"f")
+
+    text = ScramCredential(b"1a2b3c", b"stored", b"server", 4096)
+    other = ScramCredential(bytes(range(64)), b"stored", b"server", 10_000)
+    found = store_of(text, other, text, text)
+    fakes = [found.user(mechanism, f"nobody-{number}").credential for number in range(400)]
+    assert {(each.iterations, len(each.salt) == 64) for each in fakes} == {
+        (4096, False), (10_000, True),
+    }  # fmt: skip
+    assert 60 < sum(each.iterations == 10_000 for each in fakes) < 140
+    assert len({each.salt for each in fakes}) == 400
+    # The order of the users does not matter: brokers hold them in different orders.
+    again = store_of(other, text, text, text)
+    assert fakes == [again.user(mechanism, f"nobody-{number}").credential for number in range(400)]
+    # Without users, the defaults.
+    assert store_of().user(mechanism, "nobody").credential.iterations == 4096
+
+
+@pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
+def test_an_unknown_token_looks_like_one_that_exists(mechanism: Mechanism) -> None:
+    known, unknown = (store().token(mechanism, name).credential for name in ("t", "u"))
+    assert (known.iterations, len(known.salt)) == (unknown.iterations, len(unknown.salt))
+
+
 @pytest.mark.parametrize("mechanism", SCRAM_MECHANISMS)
 def test_a_token_logs_in_its_owner_until_it_expires(mechanism: Mechanism) -> None:
     identity = store().token(mechanism, "t").identity

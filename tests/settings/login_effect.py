@@ -22,6 +22,10 @@ from millstream.wire.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
     CreateDelegationTokenResponse,
 )
+from millstream.wire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
 from millstream.wire.messages.sasl_authenticate import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -202,20 +206,25 @@ async def oauth_broker(world: World, **settings: str) -> None:
 
 async def user_of_token(world: World, **claims: Any) -> str:
     """Log in with a token; return the principal, or an empty text if the login failed."""
-    now_s = world.clock.wall_ms() // 1000
-    token = TOKENS.token(**{"iat": now_s, "exp": now_s + 100_000, **claims})
     services = world.services()
     found: list[str] = []
     events = mock.Mock()
     events.record = lambda event: found.append(event.principal)
     services.audit = events
     peer = await client_of(world)
+    await send_token(world, peer, **claims)
+    peer.close()
+    return found[-1]
+
+
+async def send_token(world: World, peer: Peer, **claims: Any) -> None:
+    """Log in with a token, or fail to."""
+    now_s = world.clock.wall_ms() // 1000
+    token = TOKENS.token(**{"iat": now_s, "exp": now_s + 100_000, **claims})
     await shake(peer, "OAUTHBEARER")
     response = await step(peer, f"n,,\x01auth=Bearer {token}\x01\x01".encode())
     if response.auth_bytes:
         await step(peer, b"\x01")
-    peer.close()
-    return found[-1]
 
 
 async def observe_token(world: World, settings: dict[str, str], **claims: Any) -> object:
@@ -252,6 +261,21 @@ async def _name_in_a_token(world: World) -> object:
 @broker_effect("sasl.oauthbearer.scope.claim.name", "scope", "scp")
 async def _scope_in_a_token(world: World) -> object:
     return await observe_token(world, {"sasl.oauthbearer.required.scope": "a"}, scp=["a", "b"])
+
+
+@broker_effect("sasl.oauthbearer.groups.claim.name", "groups", "roles")
+async def _groups_in_a_token(world: World) -> object:
+    """Whether a member of the group `operators`, which may do everything, may list users."""
+    with endpoint():
+        rights = {"authorizer.class.name": "millstream", "super.users": "Group:operators"}
+        await oauth_broker(world, **rights)
+        peer = await client_of(world)
+        await send_token(world, peer, roles=["operators"])
+        response = await peer.call(
+            DescribeUserScramCredentialsRequest(), 0, DescribeUserScramCredentialsResponse, 10.0
+        )
+        peer.close()
+        return response.error_code
 
 
 @broker_effect("sasl.oauthbearer.required.scope", "a", "a,b")

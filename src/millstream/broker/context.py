@@ -253,6 +253,7 @@ class Context:
                 operation,
                 ResourceType.CLUSTER,
                 CLUSTER_NAME,
+                client.principal.groups,
             )
         return self.shows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 

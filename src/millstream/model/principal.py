@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 USER: Final = "User"
+#: The kind of the principals of groups, in ACLs and `super.users`.
+GROUP: Final = "Group"
 WILDCARD_PRINCIPAL: Final = "User:*"
 
 
@@ -13,6 +15,8 @@ class Principal(NamedTuple):
 
     kind: str
     name: str
+    #: The groups of the client, in text form (`Group:developers`). No part of the text form.
+    groups: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.name}"

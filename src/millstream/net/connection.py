@@ -21,7 +21,8 @@ Reading stops, and frames that were already read wait in `_backlog`, while any o
 
 Once a second the listener calls `check` for every connection. It closes a connection whose client
 sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads none of its responses
-for `unread_ms_max`, or sends nothing for `idle_ms_max` with no request in flight.
+for `unread_ms_max`, also those that are left when the connection is closed, or sends nothing for
+`idle_ms_max` with no request in flight.
 """
 
 from __future__ import annotations
@@ -155,7 +156,8 @@ class Connection(asyncio.BufferedProtocol):
         self._active_at = clock.monotonic()
         #: When the incomplete frame began; None if there is none.
         self._frame_since: float | None = None
-        #: Since when the client has read none of `_unread_bytes`; None while it keeps up.
+        #: Since when the client has read none of `_unread_bytes`; None while it keeps up and the
+        #: connection is not being closed.
         self._blocked_since: float | None = None
         self._unread_bytes = 0
         #: Monotonic time at which the throttling ends; the timer runs while THROTTLED.
@@ -219,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause(BLOCKED)
 
     def resume_writing(self) -> None:
-        self._blocked_since = None
+        self._unblock()
         if self._wants_sender:
             self._start_sender()
         else:
@@ -295,6 +297,10 @@ class Connection(asyncio.BufferedProtocol):
         self._close_reason = reason
         self._backlog.clear()
         self._pause(CLOSING)
+        if self._blocked_since is None:
+            # The transport closes once the client has read its responses, which may be never.
+            self._blocked_since = self._clock.monotonic()
+            self._unread_bytes = 0
         self._flush()
         if not self._wants_sender and (self._sender is None or not self._sender.unsent_bytes):
             self._end()
@@ -324,6 +330,12 @@ class Connection(asyncio.BufferedProtocol):
             return False
         allowed_ms = self._gate.limits.frame_ms_max + self._frame_bytes / _FRAME_BYTES_PER_MS_MIN
         return (now - since) * 1000 > allowed_ms
+
+    def _unblock(self) -> None:
+        """Note that the client has read its responses. While the connection is being closed, the
+        client must also read the last of them."""
+        is_closing = bool(self._stopped & CLOSING)
+        self._blocked_since = self._clock.monotonic() if is_closing else None
 
     def _is_not_reading(self, now: float) -> bool:
         since = self._blocked_since
@@ -497,7 +509,7 @@ class Connection(asyncio.BufferedProtocol):
             self.pause_writing()
 
     def _drained(self) -> None:
-        self._blocked_since = None
+        self._unblock()
         if self._stopped & CLOSING:
             self._end()
         else:

@@ -36,7 +36,7 @@ class Acceptor:
         self._gate = gate
         self._listeners: list[Listener] = []
         self._connections: dict[Connection, None] = {}
-        #: Connections with TLS whose handshake is in progress.
+        #: Connections with TLS whose handshake is in progress, oldest first.
         self._handshakes: dict[TlsTransport, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         #: Resolved when the last connection is closed; made by `drained`.
@@ -61,7 +61,12 @@ class Acceptor:
         def make_tls_transport() -> TlsTransport:
             assert tls is not None
             transport = TlsTransport(
-                self._gate, self._clock, tls, make_connection(), self._end_handshake
+                self._gate,
+                self._clock,
+                tls,
+                make_connection(),
+                self._end_handshake,
+                self._evict_handshake,
             )
             self._handshakes[transport] = None
             return transport
@@ -105,6 +110,12 @@ class Acceptor:
         """Abort every connection; responses that were not sent are lost."""
         for connection in list(self._connections):
             connection.abort(reason)
+
+    def _evict_handshake(self) -> None:
+        """End the oldest handshake that is in progress."""
+        for transport in self._handshakes:
+            if transport.evict():
+                return
 
     def _end_handshake(self, transport: TlsTransport) -> None:
         self._handshakes.pop(transport, None)

@@ -10,8 +10,12 @@ States:
                 the broker only from here on
     closed      the handshake failed, or the connection was closed or lost
 
-A handshake is bounded in time and in number. A failed one is logged with its reason, and counted by
-a `HandshakeFailure`.
+A handshake is bounded in time and in number: where too many are in progress, the oldest ends, so
+that clients which stall do not keep others out. A failed one is logged with its reason, and counted
+by a `HandshakeFailure`.
+
+An open connection is aborted if its client sends many records without data in a row (KeyUpdate,
+requests for renegotiation), or leaves too many bytes unread.
 
 Memory: OpenSSL's buffers keep their largest size, so a connection reads and writes at most
 `CHUNK_BYTES` at a time. Input is decrypted in the receive buffer that all connections share.
@@ -41,6 +45,10 @@ if TYPE_CHECKING:
 _JOINED_BYTES_MAX: Final = 16 * 1024
 #: Linux only.
 _QUICK_ACK: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
+#: Bytes of records without data that a client may send in a row. A record has at most 16 KiB.
+SILENT_BYTES_MAX: Final = 64 * 1024
+#: Bytes that may wait to be sent while the connection reads. It stops reading far below.
+UNREAD_BYTES_MAX: Final = 16 * 1024 * 1024
 #: The first byte of a TLS connection.
 _HANDSHAKE_RECORD: Final = 0x16
 
@@ -116,12 +124,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_is_closing",
         "_is_open",
         "_is_reading",
+        "_make_room",
         "_on_ended",
         "_on_writable",
         "_outgoing",
         "_peer",
         "_raw",
         "_received_bytes",
+        "_silent_bytes",
         "_tls",
         "has_room",
     )
@@ -133,6 +143,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         endpoint: TlsEndpoint,
         connection: Connection,
         on_ended: Callable[[TlsTransport], None],
+        make_room: Callable[[], None],
     ) -> None:
         asyncio.Transport.__init__(self)
         self._gate = gate
@@ -141,6 +152,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._connection = connection
         #: Called once the handshake has ended or failed.
         self._on_ended = on_ended
+        #: Called where too many handshakes are in progress: ends the oldest.
+        self._make_room = make_room
         self._raw: asyncio.Transport | None = None
         self._tls: ssl.SSLObject | None = None
         self._incoming = ssl.MemoryBIO()
@@ -149,6 +162,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._peer: Admitted | None = None
         self._expires_at = 0.0
         self._received_bytes = 0
+        #: Bytes that were received since the client's last data.
+        self._silent_bytes = 0
         self._is_open = False
         self._is_closing = False
         self._is_reading = True
@@ -173,12 +188,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._peer = peer
         self._gate.handshakes += 1
         limits = self._gate.limits
-        if self._gate.handshakes > limits.handshakes_max:
-            self._fail(
-                HandshakeFailure.LIMIT, f"{limits.handshakes_max} handshakes are in progress"
-            )
-            return
         self._expires_at = self._clock.monotonic() + limits.handshake_ms_max / 1000
+        if self._gate.handshakes > limits.handshakes_max:
+            self._make_room()
         self._tls = self._endpoint.context().wrap_bio(
             self._incoming, self._outgoing, server_side=True
         )
@@ -198,6 +210,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             )
             return
         self._received_bytes += count
+        self._silent_bytes += count
         self._incoming.write(data)
         if not self._is_open:
             self._continue_handshake()
@@ -241,6 +254,17 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._peer is not None and now > self._expires_at:
             limit_ms = self._gate.limits.handshake_ms_max
             self._fail(HandshakeFailure.TIMEOUT, f"no handshake within {limit_ms} ms")
+
+    def evict(self) -> bool:
+        """End the handshake in favor of a newer one. Return False if none is in progress."""
+        if self._peer is None:
+            return False
+        limit = self._gate.limits.handshakes_max
+        self._fail(
+            HandshakeFailure.LIMIT,
+            f"the oldest of {limit} handshakes in progress ended in favor of a new one",
+        )
+        return True
 
     def _continue_handshake(self) -> None:
         tls = cast("ssl.SSLObject", self._tls)
@@ -311,15 +335,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             try:
                 filled, has_more = self._decrypt(buffer)
             except ssl.SSLError:
-                self.abort()
+                connection.abort("malformed")
                 return
             if filled:
+                self._silent_bytes = 0
                 connection.buffer_updated(filled)
             elif has_more:
                 # The client has closed its side.
                 self.close()
         if self._outgoing.pending:
             self._flush()
+        # Records without data, such as KeyUpdate, cost time. Some have a response, for which the
+        # connection does not stop reading.
+        is_unread = self._is_reading and self.get_write_buffer_size() > UNREAD_BYTES_MAX
+        if is_unread or self._silent_bytes > SILENT_BYTES_MAX:
+            connection.abort("malformed")
 
     def _decrypt(self, buffer: memoryview) -> tuple[int, bool]:
         """Fill the buffer; return the number of bytes, and whether there may be more to read."""

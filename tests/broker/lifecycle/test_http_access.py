@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.lifecycle.http_access import _token_source, http_guard
@@ -53,3 +54,35 @@ def test_problems(tmp_path: Path) -> None:
         http_guard(config(token=""), BrokerTls(SystemDisk()), SystemDisk())
     with pytest.raises(ConfigError, match="not both"):
         config(file, "abc")
+
+
+@pytest.mark.parametrize(
+    ("flags", "is_served"),
+    [
+        ({}, True),
+        ({"listeners": "PLAINTEXT://:1,SASL_PLAINTEXT://:2"}, True),
+        ({"listeners": "SASL_PLAINTEXT://:1"}, False),
+        ({"authorizer.class.name": "millstream"}, False),
+        ({"authorizer.class.name": "millstream", "authorizer.mode": "learn"}, True),
+    ],
+)
+def test_a_secure_broker_serves_nothing_to_strangers(
+    flags: dict[str, str], is_served: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig.load(flags=flags)
+    stranger = make_mocked_request("GET", "/metrics")
+    guard = http_guard(config, BrokerTls(SystemDisk()), SystemDisk())
+    assert guard.admits(stranger) is is_served
+    assert ("serves only /healthz" in caplog.text) is not is_served
+
+
+def test_a_secure_broker_with_a_token() -> None:
+    variables = {
+        "MILLSTREAM_HTTP_BEARER_TOKEN": "abc",
+        "MILLSTREAM_LISTENERS": "SASL_PLAINTEXT://:1",
+    }
+    config = BrokerConfig.load(environment=variables)
+    guard = http_guard(config, BrokerTls(SystemDisk()), SystemDisk())
+    assert not guard.admits(make_mocked_request("GET", "/metrics"))
+    headers = {"Authorization": "Bearer abc"}
+    assert guard.admits(make_mocked_request("GET", "/metrics", headers=headers))

@@ -46,6 +46,15 @@ def test_each_tls_listener_has_contexts(home: TlsHome) -> None:
     assert set(tls.endpoints) == set(tls.sources) == {"SSL", "SASL_SSL"}
 
 
+def test_a_listener_with_sasl_asks_for_certificates_only_by_its_own_setting(home: TlsHome) -> None:
+    both = config(home, **{"ssl.client.auth": "required"})
+    found = {name: each.client_auth for name, each in options.tls_options(both).items()}
+    assert found == {"SSL": "required", "SASL_SSL": "none"}
+    own = config(home, **{"listener.name.sasl_ssl.ssl.client.auth": "required"})
+    found = {name: each.client_auth for name, each in options.tls_options(own).items()}
+    assert found == {"SSL": "none", "SASL_SSL": "required"}
+
+
 def test_the_certificate_decides_only_without_sasl(home: TlsHome) -> None:
     home.client("alice")
     der = der_of((home.folder / "alice.crt").read_text())

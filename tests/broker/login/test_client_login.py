@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,10 +17,12 @@ from harness.raw_client import Closed, RawClient, encode_frame
 from harness.raw_login import authenticate, handshake, log_in, log_in_by_token
 from harness.server_set import HOST, ServerSet
 from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer
-from millstream.broker.login.authentication import Authentication
+from millstream.broker.login.authentication import THREADS_MAX, Authentication
+from millstream.broker.login.client_login import VERSION_REQUESTS_MAX
 from millstream.model.error import ErrorCode
 from millstream.net.rejection import Rejection
 from millstream.security.audit_event import AuditEvent
+from millstream.security.sasl.exchange import AuthenticationError, Work
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.create_delegation_token import CreateDelegationTokenRequest
 from millstream.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
@@ -148,6 +151,22 @@ def test_only_the_login_is_served_before_the_login(secure: Secure) -> None:
         client.send(ProduceRequest(), 3, has_response=False)
         assert client.is_closed_within(10)
     wait_until(lambda: counts[Rejection.AUTHENTICATION] == before + 1, "the rejection")
+
+
+def test_a_client_that_asks_for_versions_again_and_again_is_disconnected(secure: Secure) -> None:
+    with secure.client() as client:
+        client.send_together([ApiVersionsRequest()] * (VERSION_REQUESTS_MAX + 1), 0)
+        for _ in range(VERSION_REQUESTS_MAX):
+            client.receive()
+        with pytest.raises((Closed, OSError)):
+            client.receive()
+    with secure.client() as client:
+        for _ in range(VERSION_REQUESTS_MAX):
+            client.call(ApiVersionsRequest(), 0)
+        assert log_in(client, "alice", "pencil").error_code == 0
+        for _ in range(VERSION_REQUESTS_MAX * 2):
+            client.call(ApiVersionsRequest(), 0)
+        assert is_served(client)
 
 
 def test_requests_behind_an_unfinished_login_are_not_served(secure: Secure) -> None:
@@ -328,6 +347,14 @@ def test_a_login_must_complete_in_time(tmp_path: Path) -> None:
         assert is_served(done)
 
 
+def code_or_none(client: RawClient) -> int | None:
+    """Return the error code of a response; None if the broker closes the connection instead."""
+    try:
+        return int(client.receive().error_code)
+    except (Closed, OSError):
+        return None
+
+
 def test_an_address_with_many_failures_is_slow_but_not_locked_out(tmp_path: Path) -> None:
     with secure_broker(tmp_path, **{"max.failed.authentications.per.ip": "3"}) as secure:
         for _ in range(3):
@@ -340,13 +367,49 @@ def test_an_address_with_many_failures_is_slow_but_not_locked_out(tmp_path: Path
             for client in clients:
                 handshake(client, "PLAIN")
                 client.send(_message(b"\0alice\0wrong"), 2)
-            codes = [client.receive().error_code for client in clients]
+            codes = [code_or_none(client) for client in clients]
         finally:
             for client in clients:
                 client.close()
-        assert set(codes) == {ErrorCode.SASL_AUTHENTICATION_FAILED}
+        # An error response would be final for clients with the right password at this address.
+        assert codes.count(ErrorCode.SASL_AUTHENTICATION_FAILED) == 5
+        assert codes.count(None) == 15
         details = [event.detail for event in secure.events]
         assert sum("too many failed logins" in each for each in details) == 15
+
+
+def test_steps_of_clients_that_have_left_are_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would queue up: a client can leave faster than a password is verified."""
+    with secure_broker(tmp_path) as secure:
+        authentication = secure.authentication
+        authentication.has_threads = True
+        began, may_end, runs = threading.Event(), threading.Event(), []
+
+        class Slow:
+            def respond(self, message: bytes, /) -> Work:
+                return Work(lambda: self.run(message))
+
+            def run(self, message: bytes) -> Any:
+                runs.append(message)
+                began.set()
+                assert may_end.wait(20)
+                raise AuthenticationError("slow")
+
+        monkeypatch.setattr(Authentication, "exchange", lambda *_: Slow())
+        clients = [secure.client() for _ in range(10)]
+        for client in clients:
+            handshake(client, "PLAIN")
+            client.send(_message(b"x"), 2)
+        assert began.wait(20)
+        for client in clients:
+            client.close()
+        failed = authentication.counters.failed
+        wait_until(lambda: failed["SECURE"] == 10, "all of them to count as failures")
+        may_end.set()
+        wait_until(lambda: not secure.brokers.servers[1]._requests, "no requests")
+        assert len(runs) <= THREADS_MAX
 
 
 # Delegation tokens

@@ -62,6 +62,15 @@ def test_without_a_token_everything_is_served() -> None:
     run(body)
 
 
+def test_a_closed_server_serves_only_health() -> None:
+    async def body() -> None:
+        async with serving(HttpGuard(is_closed=True)) as server:
+            assert [await get(server, path) for path in PATHS] == [200, 401, 401, 401, 401]
+            assert await get(server, "/metrics", "Bearer ") == 401
+
+    run(body)
+
+
 def test_with_a_token_only_health_is_served_to_everyone() -> None:
     async def body() -> None:
         async with serving(HttpGuard(lambda: "s3cret")) as server:

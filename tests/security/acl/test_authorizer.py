@@ -46,6 +46,32 @@ def test_super_users_may_do_everything() -> None:
     assert not rights.decide((Principal("Group", "alice"), *KEY[1:]))
 
 
+def test_acls_of_groups_apply_to_their_members() -> None:
+    rights = authorizer(
+        allow("Group:readers", READ, topic("orders")),
+        deny("Group:contractors", READ, topic("orders")),
+        allow("User:readers", Operation.WRITE, topic("orders")),
+        super_users=frozenset({"Group:admins"}),
+    )
+
+    def allowed(*groups: str, operation: Operation = READ) -> bool:
+        member = ALICE._replace(groups=groups)
+        assert rights.allows_any(member, HOST, operation, TOPIC) == rights.decide(
+            (member, HOST, operation, TOPIC, "orders")
+        )
+        return rights.decide((member, HOST, operation, TOPIC, "orders"))
+
+    assert allowed("Group:others", "Group:readers")
+    assert not allowed()
+    assert not allowed("Group:reader")
+    assert not allowed("Group:readers", "Group:contractors")
+    assert allowed("Group:contractors", "Group:admins", operation=Operation.WRITE)
+    # A group is no user, and a user is no group.
+    assert not allowed("Group:readers", operation=Operation.WRITE)
+    assert not rights.decide((Principal("User", "Group:readers"), HOST, READ, TOPIC, "orders"))
+    assert not rights.decide((Principal("User", "admins"), HOST, READ, TOPIC, "orders"))
+
+
 @pytest.mark.parametrize("is_open", [True, False])
 def test_resources_without_acls(is_open: bool) -> None:
     rights = authorizer(allow("User:bob", READ, topic("orders")), allows_without_acl=is_open)

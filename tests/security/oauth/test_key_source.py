@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,7 +26,9 @@ class Endpoint:
         self.now = 0.0
         self.fetches = 0
         self.answer: Callable[[], bytes] = lambda: ISSUER.key_set
-        self.source = KeySource("https://e", TIMES, lambda: self.now, self._fetch)
+        self.source = KeySource(
+            "https://e", TIMES, lambda: self.now, self._fetch, lambda run: run()
+        )
 
     def _fetch(self, url: str) -> bytes:
         self.fetches += 1
@@ -80,6 +85,59 @@ def test_former_keys_stay_in_use_while_the_endpoint_fails() -> None:
     assert endpoint.has(ISSUER.key.kid)
 
 
+def test_a_known_key_does_not_wait_for_the_endpoint() -> None:
+    """The endpoint hangs: once for a refresh, once for a token with an unknown key."""
+    hangs, released = threading.Event(), threading.Event()
+
+    def hang() -> bytes:
+        hangs.set()
+        assert released.wait(20)
+        raise OSError("down")
+
+    endpoint = Endpoint()
+    endpoint.source = KeySource("https://e", TIMES, lambda: endpoint.now, endpoint._fetch)
+    assert endpoint.has(ISSUER.key.kid)
+    endpoint.answer = hang
+    endpoint.now = 100.0
+    assert endpoint.has(ISSUER.key.kid)
+    assert hangs.wait(20)
+    assert endpoint.has(ISSUER.key.kid)
+    # The fetch is slow by now: nobody else waits for it.
+    endpoint.now = 102.0
+    assert not endpoint.has("unknown")
+    released.set()
+    with endpoint.source._changed:
+        assert endpoint.source._changed.wait_for(
+            lambda: endpoint.source._fetching_since is None, 20
+        )
+    assert endpoint.fetches == 2
+
+
+def test_a_token_with_an_unknown_key_waits_for_the_fetch_of_another() -> None:
+    """Many clients log in with the new key at once: none of them is rejected."""
+    other = TokenIssuer()
+    other.rotate()
+    begun, released = threading.Event(), threading.Event()
+
+    def answer() -> bytes:
+        begun.set()
+        assert released.wait(20)
+        return other.key_set
+
+    endpoint = Endpoint()
+    assert endpoint.has(ISSUER.key.kid)
+    endpoint.answer = answer
+    endpoint.now = 10.0
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(endpoint.has, other.key.kid)
+        assert begun.wait(20)
+        others = [pool.submit(endpoint.has, other.key.kid) for _ in range(3)]
+        released.set()
+        assert first.result(20)
+        assert all(each.result(20) for each in others)
+    assert endpoint.fetches == 2
+
+
 def test_keys_that_are_not_public_keys_for_signatures_are_left_out() -> None:
     short = "A" * 100
     keys = [
@@ -108,3 +166,19 @@ def test_a_file_and_an_endpoint(tmp_path: Path) -> None:
         assert fetch_keys(f"{server.url}/jwks") == ISSUER.key_set
     with pytest.raises(OSError):  # noqa: PT011
         fetch_keys((tmp_path / "missing").as_uri())
+
+
+def test_an_endpoint_that_does_not_speak_http() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def respond() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        with pytest.raises(OSError, match="does not speak HTTP"):
+            fetch_keys(f"http://127.0.0.1:{server.getsockname()[1]}/jwks")
+        thread.join()

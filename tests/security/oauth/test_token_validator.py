@@ -138,9 +138,12 @@ def test_required_scopes() -> None:
 
 
 def test_other_claim_names() -> None:
-    checked = validator(subject_claim="client_id", scope_claim="scp", scopes=("a",))
-    token = ISSUER_OF_TESTS.token(client_id="app", scp=["a"])
-    assert checked.validate(token).principal.name == "app"
+    checked = validator(
+        subject_claim="client_id", scope_claim="scp", scopes=("a",), groups_claim="roles"
+    )
+    token = ISSUER_OF_TESTS.token(client_id="app", scp=["a"], roles="r", groups=["g"])
+    identity = checked.validate(token)
+    assert (identity.principal.name, identity.groups) == ("app", ("r",))
 
 
 @given(st.one_of(st.text(max_size=100), st.from_regex(r"[\w-]{0,40}\.[\w-]{0,40}\.[\w-]{0,40}")))

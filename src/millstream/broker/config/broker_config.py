@@ -155,6 +155,16 @@ class BrokerConfig:
         """Return the value in force as text; None if it is not set."""
         return definitions[name].format(self.value(name))
 
+    def client_auth(self, listener_name: str) -> ClientAuth:
+        """Return whether clients of a listener present a certificate.
+
+        On a listener with SASL only the listener's own value counts, as in Kafka (KIP-684)."""
+        name = "ssl.client.auth"
+        has_sasl = self.network.security_protocols[listener_name].has_sasl
+        if has_sasl and self.given(listener_setting(listener_name, name)) is None:
+            return ClientAuth.NONE
+        return ClientAuth(self.listener_value(listener_name, name))
+
     def source(self, name: str) -> ConfigSource:
         """Return the source of the value in force."""
         for source, given in self.layers:
@@ -346,9 +356,10 @@ def _check_tls(config: BrokerConfig) -> None:
                 " private key and the certificate chain. `millstream tls init` makes one",
             )
         has_trust = any(map(value, ("ssl.truststore.location", "ssl.truststore.certificates")))
-        if value("ssl.client.auth") != ClientAuth.NONE and not has_trust:
+        client_auth = config.client_auth(name)
+        if client_auth is not ClientAuth.NONE and not has_trust:
             raise ConfigError(
-                f"the listener {name} has ssl.client.auth = {value('ssl.client.auth')} but no"
+                f"the listener {name} has ssl.client.auth = {client_auth} but no"
                 " authorities: set ssl.truststore.location to a PEM file with the authorities that"
                 " sign certificates of clients"
             )

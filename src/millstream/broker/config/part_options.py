@@ -115,7 +115,7 @@ def _listener_tls(config: BrokerConfig, listener_name: str) -> TlsOptions:
         key_password=value("ssl.key.password"),
         truststore_location=value("ssl.truststore.location"),
         truststore_certificates=value("ssl.truststore.certificates"),
-        client_auth=ClientAuth(value("ssl.client.auth")),
+        client_auth=config.client_auth(listener_name),
         versions=value("ssl.enabled.protocols"),
         version_max=value("ssl.protocol"),
         cipher_suites=value("ssl.cipher.suites"),

@@ -2,7 +2,8 @@
 
 The response lists the APIs of the table that requests are dispatched by, without Millstream's own
 APIs, which only brokers use. A request of an unknown version gets a response of version 0 with
-UNSUPPORTED_VERSION and the supported versions.
+UNSUPPORTED_VERSION and the supported versions. A client that is not authenticated may ask a few
+times only.
 
 `model/feature` defines the features and their levels; `broker/feature` returns the finalized
 levels. A feature at level 0 is not listed as finalized. Every feature may be at level 0, and
@@ -28,6 +29,8 @@ _LEVEL_ZERO_SINCE = 4
 
 
 def handle(request: ApiVersionsRequest | None, context: Context) -> ApiVersionsResponse:
+    if context.client.login is not None:
+        context.client.login.note_version_request()
     response = ApiVersionsResponse()
     if request is None:
         response.error_code = ErrorCode.UNSUPPORTED_VERSION

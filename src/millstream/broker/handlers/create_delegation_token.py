@@ -41,7 +41,7 @@ async def handle(
     )
     try:
         secret = check_allowed(context)
-        if owner != requester and not _may_create_for(owner, context):
+        if str(owner) != str(requester) and not _may_create_for(owner, context):
             raise BrokerError(
                 ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED, "the owner is another user"
             )

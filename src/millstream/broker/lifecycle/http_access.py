@@ -2,6 +2,9 @@
 
 A token in a file is read for each request, so that a replaced file applies at once. If the file
 cannot be read, no token is valid.
+
+Once the broker is secure, a server without a token and without certificates of clients serves only
+`/healthz`.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
+from millstream.broker.config.section.authorization import ENFORCE
 from millstream.broker.lifecycle.listener_tls import BrokerTls
 from millstream.env.disk import Disk
 
@@ -26,11 +30,30 @@ def http_guard(config: BrokerConfig, tls: BrokerTls, disk: Disk) -> HttpGuard:
     # It imports the HTTP library, which only a broker with an HTTP server needs.
     from millstream.broker.metrics.http_guard import HttpGuard
 
+    network = config.network
+    requires_client = network.http_ssl_client_auth != "none"
+    has_token = network.http_bearer_token is not None or network.http_bearer_token_file is not None
+    is_closed = is_secure(config) and not requires_client and not has_token
+    if is_closed:
+        _logger.warning(
+            "the HTTP server serves only /healthz, because the broker is secure: set"
+            " http.bearer.token.file, or http.ssl.client.auth"
+        )
     return HttpGuard(
         _token_source(config, disk),
         tls.http(config),
-        requires_client=config.network.http_ssl_client_auth != "none",
+        requires_client=requires_client,
+        is_closed=is_closed,
     )
+
+
+def is_secure(config: BrokerConfig) -> bool:
+    """Return whether clients need rights, or every listener has TLS or SASL."""
+    authorization = config.authorization
+    if authorization.authorizer_class_name and authorization.authorizer_mode == ENFORCE:
+        return True
+    protocols = config.network.listener_protocols.values()
+    return all(protocol.has_tls or protocol.has_sasl for protocol in protocols)
 
 
 def _token_source(config: BrokerConfig, disk: Disk) -> Callable[[], str | None]:

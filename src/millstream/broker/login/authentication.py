@@ -157,6 +157,7 @@ def token_validation(config: BrokerConfig, clock: Clock) -> Callable[[str], Iden
         clock_skew_s=sasl.sasl_oauthbearer_clock_skew_seconds,
         subject_claim=sasl.sasl_oauthbearer_sub_claim_name,
         scope_claim=sasl.sasl_oauthbearer_scope_claim_name,
+        groups_claim=sasl.sasl_oauthbearer_groups_claim_name,
         scopes=sasl.sasl_oauthbearer_required_scope,
     )
     keys = KeySource(sasl.sasl_oauthbearer_jwks_endpoint_url or "", times, clock.monotonic)

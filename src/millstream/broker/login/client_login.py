@@ -7,8 +7,9 @@ States:
     AUTHENTICATED   SaslHandshake begins a renewal (KIP-368)             -> EXCHANGING
 
 A failure in any state ends in a delayed error response, after which the connection is closed. Until
-the client is authenticated, and during a renewal, it may call only the APIs of the login. A login
-that takes longer than its time limit ends the connection.
+the client is authenticated, and during a renewal, it may call only the APIs of the login, and
+ApiVersions a few times: its response is many times longer than the request. A login that takes
+longer than its time limit ends the connection.
 
 A renewal may change neither the mechanism nor the principal.
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context
 from millstream.broker.login.failed_login import SLOW_S
 from millstream.model.error import ErrorCode
+from millstream.model.principal import GROUP
 from millstream.net.rejection import RejectedRequestError, Rejection
 from millstream.security.audit_event import AuditEvent, AuditKind
 from millstream.security.sasl.exchange import (
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 _ResponseT = TypeVar("_ResponseT", SaslHandshakeResponse, SaslAuthenticateResponse)
 
+#: ApiVersions requests during one login. Clients send one for each version that they try.
+VERSION_REQUESTS_MAX: Final = 10
 #: Shortest time between two renewals of one connection.
 RENEWAL_S_MIN: Final = 1.0
 
@@ -62,7 +66,10 @@ class ClientLogin:
         "_listener",
         "_mechanism",
         "_renewed_at",
+        "_step",
+        "_step_began_at",
         "_timer",
+        "_version_requests",
         "identity",
     )
 
@@ -83,7 +90,12 @@ class ClientLogin:
         #: Whether a step of the exchange is running.
         self._is_busy = False
         self._renewed_at = -math.inf
+        #: The step that runs in a thread, or waits for one.
+        self._step: asyncio.Task[Challenge | Accepted] | None = None
+        self._step_began_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        #: ApiVersions requests since the login began.
+        self._version_requests = 0
         #: Who the client is; None until it is authenticated.
         self.identity: Identity | None = None
         self._begin()
@@ -93,6 +105,7 @@ class ClientLogin:
         authentication = self._authentication
         self._client.apis = authentication.login_apis
         self._client.expires_at = math.inf
+        self._version_requests = 0
         self._connection.frame_bytes_max = authentication.request_bytes_max
         self._timer = asyncio.get_running_loop().call_later(
             authentication.login_s_max, self._time_out
@@ -102,7 +115,17 @@ class ClientLogin:
         self._reject("the client did not log in in time")
 
     def closed(self) -> None:
-        """Stop the time limit: the connection is closed."""
+        """Stop the time limit and a step that runs: the connection is closed.
+
+        A step that was not awaited counts as a failure: it has cost as much as one."""
+        self._stop_timer()
+        if self._step is not None:
+            self._step.cancel()
+            authentication = self._authentication
+            authentication.counters.failed[self._listener] += 1
+            authentication.failures.note(self._client.address, self._step_began_at)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -110,6 +133,12 @@ class ClientLogin:
     def note_expired(self) -> None:
         """Count a connection that is closed because its authentication has expired."""
         self._authentication.counters.expired[self._listener] += 1
+
+    def note_version_request(self) -> None:
+        """Count an ApiVersions request. Raises CloseConnectionError if there are too many."""
+        self._version_requests += 1
+        if self._timer is not None and self._version_requests > VERSION_REQUESTS_MAX:
+            raise CloseConnectionError("too many ApiVersions requests before the login")
 
     # SaslHandshake
 
@@ -175,8 +204,7 @@ class ClientLogin:
     ) -> SaslAuthenticateResponse:
         failures, address = self._authentication.failures, self._client.address
         if not failures.begin_wait(address):
-            reason = "too many failed logins from this address"
-            return await self._fail(self._error_response(mechanism), reason, context)
+            return await self._turn_away(mechanism, context)
         try:
             await asyncio.sleep(SLOW_S)
         finally:
@@ -191,13 +219,29 @@ class ClientLogin:
         found = self._advance(step, mechanism, context)
         return found if isinstance(found, SaslAuthenticateResponse) else await found
 
+    async def _turn_away(self, mechanism: Mechanism, context: Context) -> SaslAuthenticateResponse:
+        """Close the connection without a response. Clients take that for a lost connection and
+        retry; after an error response they give up, also those with the right password."""
+        reason = "too many failed logins from this address"
+        self._authentication.counters.failed[self._listener] += 1
+        self._audit(ErrorCode.SASL_AUTHENTICATION_FAILED.name, reason, context)
+        await asyncio.sleep(SLOW_S)
+        self._reject(reason, context.client_id)
+        # Not sent, as the connection is closed.
+        return self._error_response(mechanism)
+
     async def _work(
         self, work: Work, mechanism: Mechanism, context: Context
     ) -> SaslAuthenticateResponse:
+        self._step_began_at = context.services.clock.monotonic()
+        running = self._authentication.run(work, mechanism)
+        self._step = asyncio.get_running_loop().create_task(running)
         try:
-            step = await self._authentication.run(work, mechanism)
+            step = await self._step
         except AuthenticationError as error:
+            self._step = None
             return await self._fail(self._error_response(mechanism), str(error), context)
+        self._step = None
         self._is_busy = False
         found = self._advance(step, mechanism, context)
         return found if isinstance(found, SaslAuthenticateResponse) else await found
@@ -232,11 +276,13 @@ class ClientLogin:
         counters, services = self._authentication.counters, context.services
         counts = counters.succeeded if self.identity is None else counters.renewed
         counts[self._listener] += 1
-        self.closed()
+        self._stop_timer()
         self._exchange = None
         self.identity = identity
         client = self._client
-        client.principal = identity.principal
+        client.principal = identity.principal._replace(
+            groups=tuple(f"{GROUP}:{name}" for name in identity.groups)
+        )
         client.apis = services.apis
         client.expires_at = math.inf
         if lifetime_ms is not None:

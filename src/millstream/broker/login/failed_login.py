@@ -1,9 +1,9 @@
 """Failed logins by client address: an address with many of them is slowed down. No I/O.
 
 An address whose logins have failed more than `failures_max` times in a minute must wait
-`SLOW_S` before each further login, and at most `WAITING_MAX` of its logins wait at a time. So its
-clients can still log in, but guess few passwords. The table is bounded; the address that failed
-least recently is dropped first.
+`SLOW_S` before each further login, and at most `WAITING_MAX` of its logins wait at a time; the
+connections of others are closed. So its clients can still log in, but guess few passwords. The
+table is bounded; the address that failed least recently is dropped first.
 """
 
 from __future__ import annotations

@@ -23,9 +23,10 @@ def _no_token() -> str | None:
 
 
 class HttpGuard:
-    """The rules of one HTTP server; without a token and without TLS everything is allowed."""
+    """The rules of one HTTP server. Without a token and without certificates of clients everything
+    is allowed, or nothing if it is closed."""
 
-    __slots__ = ("_requires_client", "_tls", "_token")
+    __slots__ = ("_is_closed", "_requires_client", "_tls", "_token")
 
     def __init__(
         self,
@@ -33,12 +34,14 @@ class HttpGuard:
         tls: TlsSource | None = None,
         *,
         requires_client: bool = False,
+        is_closed: bool = False,
     ) -> None:
         #: Returns the token in force; None if there is none.
         self._token = token
         self._tls = tls
         #: Whether clients present certificates, so that a client without one needs a token.
         self._requires_client = requires_client
+        self._is_closed = is_closed
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Return the context of the server; None for plain HTTP."""
@@ -59,7 +62,7 @@ class HttpGuard:
         """Whether the client has the token, or a certificate that TLS has verified."""
         token = self._token()
         if token is None and not self._requires_client:
-            return True
+            return not self._is_closed
         if self._requires_client and _has_certificate(request):
             return True
         # An empty token is one that could not be read.

@@ -1,7 +1,8 @@
 """Decides whether a principal may do something, and remembers the decisions. Pure.
 
-A decision follows, in this order: super users may do everything; the ACLs decide
-(`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
+A decision follows, in this order: super users may do everything; the ACLs of the principal and of
+its groups decide (`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without
+ACLs.
 
 `decisions` caches decisions by the present ACLs. It is cleared when an ACL changes, and when it is
 full. On the hot path a check is one look-up in it. Whether a principal may do something to any
@@ -14,6 +15,7 @@ principal needed (`observation.py`). `would_allow` says which of them the presen
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Final, NamedTuple, TypeAlias
 
 from millstream.metadata.image import ClusterImage, ImageDelta
@@ -77,7 +79,9 @@ class Authorizer:
         principal, host, operation, resource_type, name = key
         if len(self.decisions) >= DECISIONS_MAX:
             self.decisions.clear()
-        allowed = self.would_allow(str(principal), host, operation, resource_type, name)
+        allowed = self.would_allow(
+            str(principal), host, operation, resource_type, name, principal.groups
+        )
         if self.options.is_learning:
             if str(principal) not in self.options.super_users:
                 self.observations.add(str(principal), host, operation, resource_type, name)
@@ -87,13 +91,20 @@ class Authorizer:
         return allowed
 
     def would_allow(
-        self, principal: str, host: str, operation: Operation, resource_type: int, name: str
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        name: str,
+        groups: Collection[str] = (),
     ) -> bool:
         """Return the decision by super users and ACLs, in learning mode too. Nothing is
         recorded."""
-        if principal in self.options.super_users:
+        super_users = self.options.super_users
+        if principal in super_users or not super_users.isdisjoint(groups):
             return True
-        decision = self._rules.decide(principal, host, operation, resource_type, name)
+        decision = self._rules.decide(principal, host, operation, resource_type, name, groups)
         if decision is Decision.UNDECIDED:
             return self.options.allows_without_acl
         return decision is Decision.ALLOWED
@@ -126,8 +137,8 @@ class Authorizer:
         text = str(principal)
         # A name without ACLs stands for all such resources, and for super users.
         found = self.would_allow(
-            text, host, operation, resource_type, _NO_RESOURCE
-        ) or self._rules.allows_any(text, host, operation, resource_type)
+            text, host, operation, resource_type, _NO_RESOURCE, principal.groups
+        ) or self._rules.allows_any(text, host, operation, resource_type, principal.groups)
         if len(self._any_decisions) >= DECISIONS_MAX:
             self._any_decisions.clear()
         self._any_decisions[key] = found

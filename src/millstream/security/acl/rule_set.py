@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -89,14 +89,21 @@ class RuleSet:
         self._types[resource.resource_type].put(resource, entries)
 
     def decide(
-        self, principal: str, host: str, operation: Operation, resource_type: int, name: str
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        name: str,
+        groups: Collection[str] = (),
     ) -> Decision:
-        """Decide one operation on the resource with this name."""
+        """Decide one operation on the resource with this name, by the entries of the principal and
+        of its groups."""
         is_allowed = applies = False
         for entries in self._types[resource_type].applying(name):
             applies = True
             for entry in entries:
-                if not _is_for(entry, principal, host):
+                if not _is_for(entry, principal, groups, host):
                     continue
                 if entry.permission == Permission.ALLOW:
                     is_allowed = is_allowed or _allows(entry.operation, operation)
@@ -107,7 +114,12 @@ class RuleSet:
         return Decision.DENIED if applies else Decision.UNDECIDED
 
     def allows_any(
-        self, principal: str, host: str, operation: Operation, resource_type: int
+        self,
+        principal: str,
+        host: str,
+        operation: Operation,
+        resource_type: int,
+        groups: Collection[str] = (),
     ) -> bool:
         """Return whether the principal may do this to at least one resource of the type (KIP-679).
 
@@ -118,7 +130,7 @@ class RuleSet:
         denied_prefixes: set[str] = set()
         for patterns, is_prefixed in ((rules.literal, False), (rules.prefixed, True)):
             for name, entries in patterns.items():
-                found = set(_permissions(entries, principal, host, operation))
+                found = set(_permissions(entries, principal, groups, host, operation))
                 if Permission.DENY in found:
                     if name == WILDCARD and not is_prefixed:
                         return False
@@ -136,10 +148,17 @@ class RuleSet:
 
 
 def _permissions(
-    entries: Iterable[AclEntry], principal: str, host: str, operation: Operation
+    entries: Iterable[AclEntry],
+    principal: str,
+    groups: Collection[str],
+    host: str,
+    operation: Operation,
 ) -> Iterator[int]:
     for entry in entries:
-        if _is_for(entry, principal, host) and entry.operation in (operation, Operation.ALL):
+        if _is_for(entry, principal, groups, host) and entry.operation in (
+            operation,
+            Operation.ALL,
+        ):
             yield entry.permission
 
 
@@ -151,8 +170,10 @@ def _with_plain_host(entry: AclEntry) -> AclEntry:
     return entry if host == entry.host else msgspec.structs.replace(entry, host=host)
 
 
-def _is_for(entry: AclEntry, principal: str, host: str) -> bool:
-    return entry.principal in (principal, WILDCARD_PRINCIPAL) and entry.host in (host, WILDCARD)
+def _is_for(entry: AclEntry, principal: str, groups: Collection[str], host: str) -> bool:
+    if entry.host not in (host, WILDCARD):
+        return False
+    return entry.principal in (principal, WILDCARD_PRINCIPAL) or entry.principal in groups
 
 
 def _allows(allowed: int, wanted: Operation) -> bool:

@@ -5,7 +5,10 @@ headers `jku`, `jwk`, `x5u` and `x5c` are ignored. The endpoint may not redirect
 
 The set is fetched again after `refresh_s`, or when a token names an unknown key, but then at most
 once in `unknown_s_min`. A failed fetch is retried with a growing pause, and the former keys stay in
-use. Only public keys for signatures are taken: RSA of at least 2048 bits, and elliptic curves. A
+use. A token with a known key never waits for a fetch. A token with an unknown key waits, but not
+for a fetch of another one that is slow, so that they do not hold all threads.
+
+Only public keys for signatures are taken: RSA of at least 2048 bits, and elliptic curves. A
 symmetric key would let anyone who can read the set sign tokens.
 
 Blocks: call it outside of the event loop. Thread-safe.
@@ -13,6 +16,7 @@ Blocks: call it outside of the event loop. Thread-safe.
 
 from __future__ import annotations
 
+import http.client
 import json
 import logging
 import threading
@@ -31,6 +35,8 @@ from millstream.security.sasl.exchange import AuthenticationError
 _logger = logging.getLogger(__name__)
 
 _FETCH_S_MAX: Final = 10.0
+#: Time after which a fetch is slow.
+SLOW_FETCH_S: Final = 1.0
 _RESPONSE_BYTES_MAX: Final = 1 << 20
 _KEYS_MAX: Final = 100
 _RSA_BITS_MIN: Final = 2048
@@ -57,27 +63,41 @@ class KeySource:
         times: KeyTimes,
         monotonic: Callable[[], float],
         fetch: Callable[[str], bytes] | None = None,
+        start: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
         self._url = url
         self._times = times
         self._monotonic = monotonic
         self._fetch = fetch or fetch_keys
-        self._lock = threading.Lock()
+        #: Runs a fetch for which no login waits.
+        self._start = start or _start_thread
+        #: Guards the rest; notified at the end of each fetch.
+        self._changed = threading.Condition()
         self._keys: dict[str, Key] = {}
-        self._refresh_at = 0.0
+        #: Since when a thread fetches; None if none does.
+        self._fetching_since: float | None = None
+        #: When the last fetch that succeeded ended.
+        self._fetched_at: float | None = None
         self._next_at = 0.0
         self._retry_s = times.retry_s
-        self._fetched_at: float | None = None
 
     def find(self, key_id: str | None) -> Key:
         """Return the key with an id; without an id the only key. Raises AuthenticationError."""
-        with self._lock:
+        with self._changed:
             now = self._monotonic()
-            if self._fetched_at is None or now >= self._refresh_at:
-                self._refresh(now)
             found = self._get(key_id)
-            if found is None and self._may_look_again(now):
-                self._refresh(now)
+            age_s = self._times.unknown_s_min if found is None else self._times.refresh_s
+            fetches = self._begin(now, age_s)
+            if found is None and not fetches and self._fetching_since is not None:
+                wait_s = max(self._fetching_since + SLOW_FETCH_S - now, 0.0)
+                self._changed.wait_for(lambda: self._fetching_since is None, wait_s)
+        if fetches and found is not None:
+            self._start(self._refresh)
+            return found
+        if fetches:
+            self._refresh()
+        if found is None:
+            with self._changed:
                 found = self._get(key_id)
         if found is None:
             raise AuthenticationError(f"the token is signed with an unknown key ({key_id!r})")
@@ -88,24 +108,38 @@ class KeySource:
             return self._keys.get(key_id)
         return next(iter(self._keys.values())) if len(self._keys) == 1 else None
 
-    def _may_look_again(self, now: float) -> bool:
+    def _begin(self, now: float, age_s: float) -> bool:
+        """Begin a fetch if the keys are at least this old and none is in progress."""
         fetched_at = self._fetched_at
-        return fetched_at is not None and now - fetched_at >= self._times.unknown_s_min
+        is_due = fetched_at is None or now - fetched_at >= age_s
+        if not is_due or now < self._next_at or self._fetching_since is not None:
+            return False
+        self._fetching_since = now
+        return True
 
-    def _refresh(self, now: float) -> None:
-        if now < self._next_at:
-            return
-        times = self._times
+    def _refresh(self) -> None:
+        """Fetch the keys. The former ones stay if that fails."""
+        keys: dict[str, Key] | None = None
         try:
-            self._keys = parse_keys(self._fetch(self._url))
+            keys = parse_keys(self._fetch(self._url))
         except (OSError, ValueError) as error:
             _logger.warning("cannot fetch the keys of OAuth tokens from %s: %s", self._url, error)
-            self._next_at = now + self._retry_s
-            self._retry_s = min(self._retry_s * 2, times.retry_s_max)
-            return
-        self._retry_s = times.retry_s
-        self._fetched_at = now
-        self._refresh_at = now + times.refresh_s
+        finally:
+            with self._changed:
+                now = self._monotonic()
+                if keys is None:
+                    self._next_at = now + self._retry_s
+                    self._retry_s = min(self._retry_s * 2, self._times.retry_s_max)
+                else:
+                    self._keys = keys
+                    self._fetched_at = now
+                    self._retry_s = self._times.retry_s
+                self._fetching_since = None
+                self._changed.notify_all()
+
+
+def _start_thread(run: Callable[[], None]) -> None:
+    threading.Thread(target=run, name="oauth-keys", daemon=True).start()
 
 
 def parse_keys(data: bytes) -> dict[str, Key]:
@@ -156,6 +190,8 @@ def fetch_keys(url: str) -> bytes:
     except urllib.error.HTTPError as error:
         error.close()
         raise OSError(f"HTTP status {error.code}") from None
+    except http.client.HTTPException as error:
+        raise OSError(f"the endpoint does not speak HTTP: {error!r}") from error
     return data
 
 

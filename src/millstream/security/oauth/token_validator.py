@@ -33,7 +33,6 @@ ALGORITHMS: Final = (
     "ES384",
     "ES512",
 )
-_GROUPS: Final = "groups"
 _GROUPS_MAX: Final = 1000
 #: Later times are reduced to this one: JSON's numbers have no limit, the protocol's have one.
 _TIME_S_MAX: Final = 2.0**42
@@ -48,6 +47,7 @@ class TokenRules:
     clock_skew_s: int = 30
     subject_claim: str = "sub"
     scope_claim: str = "scope"
+    groups_claim: str = "groups"
     scopes: tuple[str, ...] = ()
 
 
@@ -93,7 +93,7 @@ class TokenValidator:
         return Identity(
             Principal(USER, subject),
             expires_ms=int((expires_s + rules.clock_skew_s) * 1000),
-            groups=tuple(_texts(claims.get(_GROUPS), is_split=False)[:_GROUPS_MAX]),
+            groups=tuple(_texts(claims.get(rules.groups_claim), is_split=False)[:_GROUPS_MAX]),
         )
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:

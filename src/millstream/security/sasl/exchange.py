@@ -46,7 +46,7 @@ class Identity(NamedTuple):
     expires_ms: int | None = None
     #: Whether the client logged in with a delegation token.
     is_token: bool = False
-    #: The groups that an OAuth token names.
+    #: The groups that an OAuth token names, without the kind.
     groups: tuple[str, ...] = ()
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from millstream.metadata.security_record import ScramCredential
@@ -47,6 +47,17 @@ _DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
 _TOKEN_EXTENSION: Final = "tokenauth"  # noqa: S105
 
 _HASHES: Final = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
+
+
+class Shape(NamedTuple):
+    """What a challenge shows of a credential, besides its salt."""
+
+    iterations: int
+    #: Length of a salt that is not text; 0 for the text of `make_salt`.
+    salt_bytes: int
+
+
+SHAPE_DEFAULT: Final = Shape(ITERATIONS_DEFAULT, 0)
 
 
 class ScramUser(NamedTuple):
@@ -178,17 +189,32 @@ def make_salt(random_bits: Callable[[int], int]) -> bytes:
     return digits.encode()
 
 
-def fake_credential(mechanism: Mechanism, name: str, secret: bytes) -> ScramCredential:
+def shape_of(credential: ScramCredential) -> Shape:
+    """Return what a challenge shows of a credential."""
+    is_text = all(byte in _DIGITS.encode() for byte in credential.salt)
+    return Shape(credential.iterations, 0 if is_text else len(credential.salt))
+
+
+def fake_credential(
+    mechanism: Mechanism, name: str, secret: bytes, shapes: Sequence[Shape] = (SHAPE_DEFAULT,)
+) -> ScramCredential:
     """Return the credential of a user that does not exist: the same one each time.
 
-    No password matches it, as its keys are not derived from one."""
+    It has one of `shapes`, each as often as the others over many names. No password matches it, as
+    its keys are not derived from one."""
     seed = _mac("sha512", secret, f"{mechanism} {name}".encode())
     size = hashlib.new(_HASHES[mechanism]).digest_size
+    shape = shapes[int.from_bytes(seed[-8:]) * len(shapes) >> 64]
+    salt = (
+        hashlib.shake_256(seed).digest(shape.salt_bytes)
+        if shape.salt_bytes
+        else make_salt(lambda bits: int.from_bytes(seed) >> (8 * len(seed) - bits))
+    )
     return ScramCredential(
-        salt=make_salt(lambda bits: int.from_bytes(seed) >> (8 * len(seed) - bits)),
+        salt=salt,
         stored_key=_mac(_HASHES[mechanism], seed, b"stored")[:size],
         server_key=_mac(_HASHES[mechanism], seed, b"server")[:size],
-        iterations=ITERATIONS_DEFAULT,
+        iterations=shape.iterations,
     )
 
 

@@ -57,7 +57,9 @@ class NetworkSection:
         ConfigType.PASSWORD,
         None,
         "Token that clients of the HTTP server send as `Authorization: Bearer TOKEN`. With a token,"
-        " or with http.ssl.client.auth, only /healthz is served to everyone.",
+        " or with http.ssl.client.auth, only /healthz is served to everyone. A broker whose"
+        " listeners all have TLS or SASL, or whose authorizer enforces ACLs, serves nothing else"
+        " without one of them.",
     )
     http_bearer_token_file: str | None = setting(
         _STRING, None, "File that holds the token for the HTTP server. A replaced file applies."

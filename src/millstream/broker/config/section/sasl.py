@@ -130,6 +130,11 @@ class SaslSection:
     sasl_oauthbearer_scope_claim_name: str = setting(
         _STRING, "scope", "Claim of an OAuth token that holds its scopes."
     )
+    sasl_oauthbearer_groups_claim_name: str = setting(
+        _STRING,
+        "groups",
+        "Claim of an OAuth token that holds the user's groups. ACLs of Group:NAME apply to them.",
+    )
     sasl_oauthbearer_required_scope: tuple[str, ...] = setting(
         _LIST, (), "Scopes that an OAuth token must have."
     )

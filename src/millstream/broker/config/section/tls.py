@@ -96,7 +96,8 @@ class TlsSection:
         _STRING,
         ClientAuth.NONE.value,
         "Whether clients present a certificate. With requested a client may come without one and is"
-        " User:ANONYMOUS.",
+        " User:ANONYMOUS. For a listener with SASL, only the listener's own value counts, as in"
+        " Kafka.",
         choices=_CLIENT_AUTH,
         scope=_PER_BROKER,
         is_per_listener=True,
@@ -149,6 +150,6 @@ class TlsSection:
     ssl_handshakes_max: int = setting(
         _INT,
         1_000,
-        "Number of TLS handshakes in progress; above it new TLS connections are closed.",
+        "Number of TLS handshakes in progress; above it the oldest one is closed.",
         minimum=1,
     )
