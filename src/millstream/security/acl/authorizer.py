@@ -83,12 +83,16 @@ class Authorizer:
             str(principal), host, operation, resource_type, name, principal.groups
         )
         if self.options.is_learning:
-            if str(principal) not in self.options.super_users:
+            if not self._is_super_user(str(principal), principal.groups):
                 self.observations.add(str(principal), host, operation, resource_type, name)
             allowed = True
         if len(name) <= NAME_LENGTH_MAX:
             self.decisions[key] = allowed
         return allowed
+
+    def _is_super_user(self, principal: str, groups: Collection[str]) -> bool:
+        super_users = self.options.super_users
+        return principal in super_users or not super_users.isdisjoint(groups)
 
     def would_allow(
         self,
@@ -101,8 +105,7 @@ class Authorizer:
     ) -> bool:
         """Return the decision by super users and ACLs, in learning mode too. Nothing is
         recorded."""
-        super_users = self.options.super_users
-        if principal in super_users or not super_users.isdisjoint(groups):
+        if self._is_super_user(principal, groups):
             return True
         decision = self._rules.decide(principal, host, operation, resource_type, name, groups)
         if decision is Decision.UNDECIDED:
