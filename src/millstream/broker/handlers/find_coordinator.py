@@ -3,8 +3,9 @@
 The coordinator of a group is the leader of the group's partition of the offsets topic, and the
 coordinator of a transactional id is the leader of its partition of the transactions topic. Either
 topic is created when a client first asks; the response then waits for it. There is no coordinator
-of share groups: COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 a request may have
-any number of keys. A key that the client may not describe gets an error, and creates no topic.
+of share groups (version 6): COORDINATOR_NOT_AVAILABLE, which clients retry. From version 4 a
+request may have any number of keys. A key that the client may not describe gets an error, and
+creates no topic.
 """
 
 from __future__ import annotations
