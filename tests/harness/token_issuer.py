@@ -23,8 +23,9 @@ AUDIENCE = "kafka"
 class TokenIssuer:
     """Signs tokens with an RSA key. `rotate` replaces the key."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, lifetime_s: int = 300) -> None:
         self._clock = clock
+        self.lifetime_s = lifetime_s
         self._number = 0
         self.rotate()
 
@@ -40,7 +41,8 @@ class TokenIssuer:
     def claims(self, subject: str = "alice", **changes: Any) -> dict[str, Any]:
         """Return valid claims with changes; None removes a claim."""
         now = int(self._clock())
-        found = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "iat": now, "exp": now + 300}
+        found = {"sub": subject, "iss": ISSUER, "aud": AUDIENCE, "iat": now}
+        found |= {"exp": now + self.lifetime_s}
         return {name: value for name, value in (found | changes).items() if value is not None}
 
     def token(self, subject: str = "alice", **changes: Any) -> str:
@@ -103,7 +105,12 @@ def issuer_server(issuer: TokenIssuer) -> Iterator[IssuerServer]:
             token = issuer.token(user)
             self._send(
                 json.dumps(
-                    {"access_token": token, "token_type": "Bearer", "expires_in": 300}
+                    {
+                        "access_token": token,
+                        "token_type": "Bearer",
+                        # Half of the truth, so that a token does not end during a slow login.
+                        "expires_in": issuer.lifetime_s // 2,
+                    }
                 ).encode()
             )
 

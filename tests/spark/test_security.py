@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer, issuer_server
 from millstream import Acl, Admin, Producer
 from millstream.model.error import BrokerError
 from millstream.spark.sink.sink_options import COMMIT_TOPIC_DEFAULT
@@ -54,6 +57,49 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
                 producer.send(INPUT, f"value-{number}")
             producer.send(SECRET, "nobody else reads this")
         yield secure
+
+
+TOKEN_S = 8
+
+
+def test_tokens_are_renewed_while_queries_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Executor processes live longer than a token, and log in for each task."""
+    with (
+        issuer_server(TokenIssuer(lifetime_s=TOKEN_S)) as issuer,
+        SecureBroker(tmp_path, _oauth_settings(issuer.url)) as secure,
+    ):
+        with Admin(secure.bootstrap_servers, **secure.options()) as admin:
+            admin.create_topic(INPUT)
+        with Producer(secure.bootstrap_servers, **secure.options()) as producer:
+            producer.send(INPUT, "value")
+        options = {
+            "kafka.bootstrap.servers": secure.bootstrap_servers,
+            "kafka.security.protocol": "SASL_SSL",
+            "kafka.ssl.ca.location": str(secure.ca_file),
+            "kafka.sasl.mechanism": "OAUTHBEARER",
+            "kafka.sasl.oauthbearer.token.endpoint.url": f"{issuer.url}/token",
+            # The super user of the broker: rights are the matter of another test.
+            "kafka.sasl.oauthbearer.client.id": "admin",
+            "kafka.sasl.oauthbearer.client.secret": "token-secret",
+        }
+        frame = spark.read.format("millstream").options(**options, subscribe=INPUT).load()
+        assert frame.count() == 1
+        first_expires_at = time.monotonic() + TOKEN_S
+        while time.monotonic() < first_expires_at:
+            assert frame.count() == 1
+        assert frame.count() == 1
+        shown = frame._jdf.queryExecution().toString() + _shown(spark)
+    assert "token-secret" not in shown
+
+
+def _oauth_settings(issuer: str) -> dict[str, object]:
+    return {
+        "sasl.enabled.mechanisms": "SCRAM-SHA-256,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": f"{issuer}/jwks",
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.clock.skew.seconds": 0,
+    }
 
 
 def _options(broker: SecureBroker, user: str) -> dict[str, str]:
