@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.cli.json_output.form import Form
 from millstream.cli.json_output.table import JSON_OUTPUTS
-from millstream.cli.main import build
+from millstream.cli.main import _needed, build
 from millstream.cli.support.progress import Progress
 
 
@@ -84,7 +84,9 @@ def run() -> Run:
 
     def run_command(*arguments: str, stdin: bytes | str | None = None) -> Outcome:
         environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
-        result = CliRunner().invoke(build(), list(arguments), input=stdin, env=environment)
+        # As `main` does: building the options of all commands would take most of the time.
+        app = build(_needed(arguments[:1]))
+        result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         outcome = Outcome(result.exit_code, result.stdout_bytes, result.stderr)
