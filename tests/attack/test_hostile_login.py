@@ -277,9 +277,7 @@ def test_an_unknown_user_gets_the_same_challenge_as_a_known_one(victim: Victim) 
 
 
 @pytest.mark.parametrize("protocol", [SASL, TLS])
-def test_stalled_connections_end_and_other_clients_are_served(
-    victim: Victim, protocol: str
-) -> None:
+def test_connections_that_stall_end_and_harm_nobody(victim: Victim, protocol: str) -> None:
     """Hundreds of connections send nothing, or a byte now and then. The broker closes them."""
     count = 500
 

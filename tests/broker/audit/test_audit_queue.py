@@ -38,7 +38,7 @@ def test_a_full_queue_drops_new_events_and_counts_them() -> None:
     assert (len(queue), queue.dropped) == (2, 3)
 
 
-def test_long_texts_are_truncated() -> None:
+def test_long_texts_are_cut() -> None:
     queue = AuditQueue(1, SystemClock(), 2)
     queue.record(event("x" * 10_000))
     (record,) = queue.take(1)

@@ -26,7 +26,7 @@ OK: Final = "ok"
 #: How the client ids of brokers begin.
 BROKER_CLIENT_ID: Final = "broker-"
 #: An API that operators use to abort a transaction, and brokers for every transaction. Requests of
-#: brokers are not recorded. A client with the right to send it could claim to be a broker.
+#: brokers are not recorded. Whoever has the right to send it could claim to be a broker.
 _BROKERS_SEND: Final = "WriteTxnMarkers"
 
 

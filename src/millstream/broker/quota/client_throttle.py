@@ -68,8 +68,8 @@ class ClientThrottle:
         fetch = quotas.fetch
         if fetch is None:
             return _milliseconds(throttle_s)
-        # One batch may be larger than the quota of the whole window. If it were charged in full,
-        # the client would never get it.
+        # One batch may be larger than all that the quota allows in its window. If it were charged
+        # in full, the client would never get it.
         charged = min(size, self.limiter.fetch_bytes_max(quotas) or size)
         throttle_ms = _milliseconds(max(throttle_s, fetch.charge(charged, now)))
         if throttle_ms:

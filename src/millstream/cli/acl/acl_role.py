@@ -31,7 +31,7 @@ _RoleOption: TypeAlias = Annotated[
     typer.Option(
         "--role",
         case_sensitive=False,
-        help="reader, writer, operator (manages topics, reads no records) or admin.",
+        help="reader, writer, operator (looks after topics, reads no records) or admin.",
     ),
 ]
 _PrincipalOption: TypeAlias = Annotated[

@@ -3,7 +3,7 @@
 A decision follows, in this order: super users may do everything; the ACLs decide
 (`rule_set.py`); `allow.everyone.if.no.acl.found` decides for resources without ACLs.
 
-`decisions` caches decisions by the present ACLs. It is cleared when an ACL changes, and when it is
+`decisions` holds the answers of the present ACLs. It is cleared when an ACL changes, and when it is
 full. On the hot path a check is one look-up in it.
 
 In learning mode every operation is allowed. The authorizer then records the operations that each
@@ -85,8 +85,7 @@ class Authorizer:
     def would_allow(
         self, principal: str, host: str, operation: Operation, resource_type: int, name: str
     ) -> bool:
-        """Return the decision by super users and ACLs, in learning mode too. Nothing is
-        recorded."""
+        """Return what super users and ACLs say, in learning mode too. Nothing is remembered."""
         if principal in self.options.super_users:
             return True
         decision = self._rules.decide(principal, host, operation, resource_type, name)

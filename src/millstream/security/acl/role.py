@@ -2,7 +2,7 @@
 
     reader     Read on topics; Read on groups with the same name or prefix
     writer     Write on topics; Write on transactional ids with the same name or prefix
-    operator   what an operator needs to manage topics and groups, without reading records
+    operator   what an operator needs to look after topics and groups, without reading records
     admin      everything on topics, groups and transactional ids of the pattern; with `*` also
                everything on the cluster
 

@@ -2,8 +2,8 @@
 
 A decision looks at the entries of the literal pattern with the resource's name, of the literal
 pattern `*`, and of every prefixed pattern that the name starts with. A DENY entry that matches
-decides before any ALLOW entry. Without a match the operation is denied. If no pattern applies to
-the resource at all, the decision is UNDECIDED, so that `allow.everyone.if.no.acl.found` can decide.
+decides before any ALLOW entry. Without a match the answer is no; it is UNDECIDED if no pattern
+applies to the resource at all, so that `allow.everyone.if.no.acl.found` can decide.
 """
 
 from __future__ import annotations
