@@ -25,7 +25,7 @@ from millstream.cli.support.message import (
     PRINTABLE,
     Formatter,
     InputError,
-    Message,
+    TextMessage,
     column_formatter,
     json_formatter,
     template_formatter,
@@ -205,7 +205,7 @@ def _formatter(
     return column_formatter(columns, null.encode(), delimiter)
 
 
-def _write(batches: Iterator[list[Message]], formatter: Formatter) -> None:
+def _write(batches: Iterator[list[TextMessage]], formatter: Formatter) -> None:
     """Write each batch at once: a user sees it immediately, and a pipe gets few writes."""
     out = sys.stdout.buffer
     for batch in batches:

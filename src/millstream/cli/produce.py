@@ -27,7 +27,7 @@ from millstream.cli.support.message import (
     InputError,
     JsonReader,
     LineReader,
-    Message,
+    TextMessage,
     unescape,
 )
 from millstream.cli.support.progress import progress
@@ -319,13 +319,13 @@ class Sending:
     def _failure(self, error: Exception) -> CommandError:
         return self._connection.failure(error, topic=self._topic)
 
-    def _parse(self, reader: LineReader | JsonReader, line: bytes) -> Message:
+    def _parse(self, reader: LineReader | JsonReader, line: bytes) -> TextMessage:
         try:
             return reader.read(line)
         except InputError as error:
             raise CommandError(ExitCode.USAGE, f"input line {self.read}: {error}.") from None
 
-    def _send(self, message: Message) -> None:
+    def _send(self, message: TextMessage) -> None:
         from millstream.client.error import MillstreamError
 
         try:

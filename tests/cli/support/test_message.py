@@ -10,14 +10,14 @@ from millstream.cli.support.message import (
     InputError,
     JsonReader,
     LineReader,
-    Message,
+    TextMessage,
     column_formatter,
     json_formatter,
     template_formatter,
     unescape,
 )
 
-MESSAGE = Message(b"k", b"v", [("h", b"1"), ("n", None)], 1_700_000_000_123, "t", 2, 7)
+MESSAGE = TextMessage(b"k", b"v", [("h", b"1"), ("n", None)], 1_700_000_000_123, "t", 2, 7)
 
 maybe_bytes = st.none() | st.binary(max_size=50) | st.text(max_size=50).map(str.encode)
 
@@ -29,7 +29,7 @@ def line_reader(
 
 
 def test_a_line_is_a_value() -> None:
-    assert line_reader().read(b"some text") == Message(None, b"some text", [("h", b"1")])
+    assert line_reader().read(b"some text") == TextMessage(None, b"some text", [("h", b"1")])
     assert line_reader(key=b"k").read(b"")[:2] == (b"k", b"")
 
 
@@ -45,8 +45,8 @@ def test_a_line_is_split_at_the_first_separator() -> None:
 
 def test_json_lines() -> None:
     reader = JsonReader(b"default", [("h", b"1")])
-    assert reader.read(b'{"value": "v"}') == Message(b"default", b"v", [("h", b"1")])
-    assert reader.read(b'{"key": "k", "value": null, "timestamp": 5}') == Message(
+    assert reader.read(b'{"value": "v"}') == TextMessage(b"default", b"v", [("h", b"1")])
+    assert reader.read(b'{"key": "k", "value": null, "timestamp": 5}') == TextMessage(
         b"k", None, [("h", b"1")], 5
     )
     full = reader.read(
@@ -97,10 +97,10 @@ def test_produce_reads_the_json_that_consume_prints(
     headers: list[tuple[str, bytes | None]],
     timestamp: int | None,
 ) -> None:
-    message = Message(key, value, headers, timestamp, "t", 3, 9)
+    message = TextMessage(key, value, headers, timestamp, "t", 3, 9)
     line = json_formatter()(message)
     assert line.count(b"\n") == 1
-    assert JsonReader(None, []).read(line) == Message(key, value, headers, timestamp)
+    assert JsonReader(None, []).read(line) == TextMessage(key, value, headers, timestamp)
 
 
 def test_json_shape() -> None:
@@ -120,7 +120,7 @@ def test_templates() -> None:
     assert template_formatter(template, b"-", b"\n")(MESSAGE) == (
         b"t-2@7 1700000000123 2023-11-14T22:13:20.123Z [k=v] {h=1,n=-} 100%\t\n"
     )
-    nothing = Message(None, None, [])
+    nothing = TextMessage(None, None, [])
     assert template_formatter("%k|%v|%h|%T|%D", b"NULL", b"")(nothing) == b"NULL|NULL||NULL|NULL"
     assert template_formatter("", b"", b"\x00")(MESSAGE) == b"\x00"
 
@@ -139,7 +139,7 @@ def test_bad_templates(template: str) -> None:
 def test_columns_have_a_fixed_order() -> None:
     formatter = column_formatter(["key", "offset", "headers"], b"null", b"\n")
     assert formatter(MESSAGE) == b"7\tk\th=1,n=null\tv\n"
-    assert column_formatter([], b"null", b"\n")(Message(None, None, [])) == b"null\n"
+    assert column_formatter([], b"null", b"\n")(TextMessage(None, None, [])) == b"null\n"
     everything = ["topic", "partition", "offset", "timestamp", "key", "headers"]
     assert column_formatter(everything, b"", b"")(MESSAGE).split(b"\t")[:4] == [
         b"t",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.support.message import Message
+from millstream.cli.support.message import TextMessage
 from millstream.cli.support.position import Range
 from millstream.cli.topic.skew import KEY_BYTES_MAX, KeyTally, partition_loads, sample_starts
 
@@ -27,8 +27,8 @@ def test_a_sample_has_the_newest_records_of_each_partition_in_proportion() -> No
     assert sizes == {0: 100, 1: 900, 2: 0, 3: 1}
 
 
-def message(key: bytes | None, partition: int = 0, value: bytes = b"") -> Message:
-    return Message(key, value, [], partition=partition)
+def message(key: bytes | None, partition: int = 0, value: bytes = b"") -> TextMessage:
+    return TextMessage(key, value, [], partition=partition)
 
 
 def test_shares_of_keys_are_of_all_records() -> None:

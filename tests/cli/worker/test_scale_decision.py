@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.cli.worker.scale_decision import Observation, ScalePolicy, ScaleState, decide
+from millstream.cli.worker.scale_decision import GroupObservation, ScalePolicy, ScaleState, decide
 
 
 def seen(
     at: float, ends: int, committed: int, members: int = 1, partitions: int = 50
-) -> Observation:
-    return Observation(at, ends, committed, ends - committed, members, partitions)
+) -> GroupObservation:
+    return GroupObservation(at, ends, committed, ends - committed, members, partitions)
 
 
 def test_the_lag_is_divided_by_the_rate_and_the_catch_up_time() -> None:

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import Message
 
 from millstream.client import Partition
-from millstream.client.consumer.progress import Progress, ends_of
+from millstream.client.consumer.progress import CommitProgress, ends_of
 
 
 def messages(*positions: tuple[int, int]) -> list[Message]:
@@ -23,7 +23,7 @@ def test_the_last_offset_of_each_partition_counts() -> None:
 
 @pytest.mark.parametrize("topic", [None, "t"])
 def test_progress_is_committed_once_and_rewound_to_the_last_commit(topic: str | None) -> None:
-    progress = Progress(topic)
+    progress = CommitProgress(topic)
     batch = messages((0, 0), (0, 1))
     progress.hand_out(batch)
     assert progress.uncommitted() == {}
@@ -41,7 +41,7 @@ def test_progress_is_committed_once_and_rewound_to_the_last_commit(topic: str | 
 
 
 def test_a_partial_commit_keeps_the_base_of_the_rest() -> None:
-    progress = Progress("t")
+    progress = CommitProgress("t")
     batch = messages((0, 2), (0, 3), (1, 4), (1, 5))
     progress.hand_out(batch)
     progress.committed({Partition("t", 0): 3}, batch)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _REQUESTS_MAX: Final = 16
 
 
-class GroupLag(NamedTuple):
+class UnreadRecords(NamedTuple):
     """How far a group is behind."""
 
     group: str
@@ -26,7 +26,7 @@ class GroupLag(NamedTuple):
     has_lost_records: bool
 
 
-def group_lags(connection: Connection, admin: Admin) -> list[GroupLag]:
+def group_lags(connection: Connection, admin: Admin) -> list[UnreadRecords]:
     """Return the lag of each group with committed offsets. Raises CommandError.
 
     Partitions without a leader do not count: their end is unknown."""
@@ -40,7 +40,7 @@ def group_lags(connection: Connection, admin: Admin) -> list[GroupLag]:
         known = {key: each for key, each in offsets.items() if key in starts and key in ends}
         records = sum(max(0, ends[key] - max(each, starts[key])) for key, each in known.items())
         is_lost = any(each < starts[key] for key, each in known.items())
-        found.append(GroupLag(group, records, is_lost))
+        found.append(UnreadRecords(group, records, is_lost))
     return found
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from millstream.cli.support.connection import Connection
 from millstream.cli.support.failure import no_connection
-from millstream.cli.support.message import Message
+from millstream.cli.support.message import TextMessage
 from millstream.cli.support.reading import Reading
 from millstream.env.termination import on_termination
 
@@ -66,7 +66,7 @@ class GroupReading(Reading):
                 config=self._config(),
             )
 
-    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[Message]]:
+    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[TextMessage]]:
         """Yield batches as they arrive, until a limit is reached."""
         interrupted = threading.Event()
         # The first Ctrl-C waits for the end of the batch, so that no printed batch stays

@@ -26,7 +26,7 @@ from millstream.cli.support.terminal import format_time
 Headers: TypeAlias = list[tuple[str, bytes | None]]
 
 
-class Message(NamedTuple):
+class TextMessage(NamedTuple):
     """A message of the input or the output. In the input topic, partition and offset are unset."""
 
     key: bytes | None
@@ -58,7 +58,7 @@ class LineReader:
         self._null = null
         self._headers = headers
 
-    def read(self, line: bytes) -> Message:
+    def read(self, line: bytes) -> TextMessage:
         key: bytes | None = self._key
         value: bytes | None = line
         if self._separator is not None:
@@ -71,7 +71,7 @@ class LineReader:
         if self._null is not None:
             key = None if key == self._null else key
             value = None if value == self._null else value
-        return Message(key, value, self._headers)
+        return TextMessage(key, value, self._headers)
 
 
 class JsonReader:
@@ -83,7 +83,7 @@ class JsonReader:
         self._key = key
         self._headers = headers
 
-    def read(self, line: bytes) -> Message:
+    def read(self, line: bytes) -> TextMessage:
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -94,7 +94,7 @@ class JsonReader:
         if timestamp is not None and (not isinstance(timestamp, int) or timestamp < 0):
             raise InputError('"timestamp" must be milliseconds since the epoch')
         key = _bytes_field(row, "key")
-        return Message(
+        return TextMessage(
             self._key if key is None else key,
             _bytes_field(row, "value"),
             self._headers + _header_list(row.get("headers")),
@@ -134,7 +134,7 @@ def _header_list(headers: object) -> Headers:
 
 # Output
 
-Formatter: TypeAlias = Callable[[Message], bytes]
+Formatter: TypeAlias = Callable[[TextMessage], bytes]
 
 PRINTABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "headers")
 
@@ -142,7 +142,7 @@ PRINTABLE: Final = ("topic", "partition", "offset", "timestamp", "key", "headers
 def json_formatter() -> Formatter:
     """Format messages as JSON objects, one per line."""
 
-    def format_message(message: Message) -> bytes:
+    def format_message(message: TextMessage) -> bytes:
         row: dict[str, Any] = {
             "topic": message.topic,
             "partition": message.partition,
@@ -161,7 +161,7 @@ def column_formatter(columns: Sequence[str], null: bytes, delimiter: bytes) -> F
     """Format messages as columns and the value, separated by tabs."""
     wanted = [name for name in PRINTABLE if name in columns]
 
-    def format_message(message: Message) -> bytes:
+    def format_message(message: TextMessage) -> bytes:
         cells = [_column(message, name, null) for name in wanted]
         cells.append(null if message.value is None else message.value)
         return b"\t".join(cells) + delimiter
@@ -184,7 +184,7 @@ def template_formatter(template: str, null: bytes, delimiter: bytes) -> Formatte
             f" {' '.join('%' + name for name in _DIRECTIVES)} or %%"
         )
 
-    def format_message(message: Message) -> bytes:
+    def format_message(message: TextMessage) -> bytes:
         return (
             b"".join(
                 part if isinstance(part, bytes) else _column(message, _DIRECTIVES[part], null)
@@ -214,7 +214,7 @@ def unescape(text: str) -> str:
     return re.sub(r"\\([ntr0\\])", lambda match: _ESCAPES[match[1]], text)
 
 
-def _column(message: Message, name: str, null: bytes) -> bytes:
+def _column(message: TextMessage, name: str, null: bytes) -> bytes:
     if name == "headers":
         pairs = [
             key.encode("utf-8", "surrogateescape") + b"=" + (null if value is None else value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from millstream.cli.support.connection import Connection
 from millstream.cli.support.failure import CommandError, ExitCode
-from millstream.cli.support.message import Message
+from millstream.cli.support.message import TextMessage
 from millstream.cli.support.position import Range, start_at
 from millstream.cli.support.terminal import counted
 
@@ -167,14 +167,14 @@ class Reading:
                 f" reading starts at {starts[partition]}."
             )
 
-    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[Message]]:
+    def messages(self, max_messages: int | None, follow: bool) -> Iterator[list[TextMessage]]:
         """Yield batches as they arrive, until a limit is reached."""
         pending = self._unfinished()
         while (max_messages is None or self.count < max_messages) and (pending or follow):
             if batch := self._next_batch(max_messages, None if follow else pending):
                 yield batch
 
-    def sample(self, seconds_max: float) -> Iterator[list[Message]]:
+    def sample(self, seconds_max: float) -> Iterator[list[TextMessage]]:
         """Yield batches as they arrive, up to the end offsets or for `seconds_max`."""
         deadline = time.monotonic() + seconds_max
         pending = self._unfinished()
@@ -191,7 +191,7 @@ class Reading:
     def _unfinished(self) -> set[int]:
         return {p for p, first in self._starts.items() if first < self._ends[p]}
 
-    def _next_batch(self, max_messages: int | None, pending: set[int] | None) -> list[Message]:
+    def _next_batch(self, max_messages: int | None, pending: set[int] | None) -> list[TextMessage]:
         """Return the messages that arrived, up to the limit; empty if none arrived in time.
 
         Partitions that are read to their end leave `pending`."""
@@ -206,7 +206,7 @@ class Reading:
         self.count += len(batch)
         return batch
 
-    def _is_before_end(self, message: Message, pending: set[int]) -> bool:
+    def _is_before_end(self, message: TextMessage, pending: set[int]) -> bool:
         end = self._ends[message.partition]
         if message.offset >= end - 1:
             pending.discard(message.partition)
@@ -219,8 +219,8 @@ class Reading:
         self._admin.close()
 
 
-def _message(record: Record) -> Message:
-    return Message(
+def _message(record: Record) -> TextMessage:
+    return TextMessage(
         record.raw_key,
         record.raw_value,
         list(record.headers),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from millstream.cli.support.message import Message
+from millstream.cli.support.message import TextMessage
 from millstream.cli.support.position import Range
 from millstream.client.hot_keys.heavy_hitter import HeavyHitters
 
@@ -86,7 +86,7 @@ class KeyTally:
         #: The weight of all messages, with and without a key.
         self._weight = 0
 
-    def add(self, message: Message) -> None:
+    def add(self, message: TextMessage) -> None:
         key = message.key
         weight = len(key or b"") + len(message.value or b"") if self._by_bytes else 1
         self.records += 1

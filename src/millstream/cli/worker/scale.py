@@ -28,7 +28,7 @@ from millstream.model.bootstrap import SERVERS_DEFAULT
 
 if TYPE_CHECKING:
     from millstream.cli.worker.scale_decision import (
-        Observation,
+        GroupObservation,
         ScaleDecision,
         ScalePolicy,
         ScaleState,
@@ -147,8 +147,8 @@ class Scaler:
             seen = self._observe(admin)
         return decide(self.policy, seen, state)
 
-    def _observe(self, admin: Admin) -> Observation:
-        from millstream.cli.worker.scale_decision import Observation
+    def _observe(self, admin: Admin) -> GroupObservation:
+        from millstream.cli.worker.scale_decision import GroupObservation
 
         members = _members(admin, self.group)
         committed = {} if members is None else admin.list_group_offsets(self.group)
@@ -166,7 +166,7 @@ class Scaler:
             )
         # Partitions without a committed offset count from their start.
         reached = {each: max(int(committed.get(each, 0)), starts[each]) for each in ends}
-        return Observation(
+        return GroupObservation(
             at=time.time(),
             ends=sum(ends.values()),
             committed=sum(reached.values()),

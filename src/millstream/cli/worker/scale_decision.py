@@ -35,7 +35,7 @@ class ScalePolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class GroupObservation:
     """The group at one time. `ends` and `committed` are sums over all partitions."""
 
     at: float
@@ -70,7 +70,7 @@ class ScaleDecision(msgspec.Struct, frozen=True):
     arrival_rate: float | None
 
 
-def decide(policy: ScalePolicy, seen: Observation, state: ScaleState) -> ScaleDecision:
+def decide(policy: ScalePolicy, seen: GroupObservation, state: ScaleState) -> ScaleDecision:
     """Return the number of workers, and update the state."""
     arrival_rate = _measure(seen, state)
     rate = state.rate if policy.rate is None else policy.rate
@@ -84,7 +84,7 @@ def decide(policy: ScalePolicy, seen: Observation, state: ScaleState) -> ScaleDe
     return ScaleDecision(workers, needed, seen.members, seen.lag, rate, arrival_rate)
 
 
-def _measure(seen: Observation, state: ScaleState) -> float | None:
+def _measure(seen: GroupObservation, state: ScaleState) -> float | None:
     """Update the rate of a worker. Return the arrival rate, None without a measurement."""
     if state.at is None or seen.at <= state.at:
         return None
@@ -100,7 +100,9 @@ def _measure(seen: Observation, state: ScaleState) -> float | None:
     return arrived / seconds
 
 
-def _needed(policy: ScalePolicy, seen: Observation, rate: float | None, arrival_rate: float) -> int:
+def _needed(
+    policy: ScalePolicy, seen: GroupObservation, rate: float | None, arrival_rate: float
+) -> int:
     if not rate:
         wanted = max(seen.members, min(1, seen.lag))
     else:

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from confluent_kafka import Message
 
 from millstream.client.consumer.buffer import Buffer, PolledBatch, partition_of
-from millstream.client.consumer.progress import Progress
+from millstream.client.consumer.progress import CommitProgress
 from millstream.client.record import Partition, Records
 from millstream.client.setting import DeliveryMode
 
@@ -39,7 +39,7 @@ class Positions:
         self._delivery = delivery
         self._lock = threading.Lock()
         self._buffer = Buffer()
-        self._progress = Progress(topic)
+        self._progress = CommitProgress(topic)
         #: Pending seeks: the offsets to which librdkafka has to be moved before it continues.
         self._seeks: dict[Partition, int] = {}
         #: The target of the last seek of each partition.

@@ -13,7 +13,7 @@ from confluent_kafka import Message
 from millstream.client.record import Partition, Record
 
 
-class Progress:
+class CommitProgress:
     """The processed and committed offsets of a consumer. All are next offsets.
 
         processed   after the records that the application has processed
