@@ -236,7 +236,7 @@ def test_kafka_acls(secure: Secure, tmp_path: Path) -> None:
     rule = ("--deny-principal", "User:bob", "--operation", "All", "--topic", topic)
     bob = secure.login("SCRAM-SHA-512")
     java_tool(tmp_path, ACLS, alice, *server, "--add", *rule)
-    with pytest.raises(millstream.MillstreamError, match="(?i)authoriz"):
+    with pytest.raises(millstream.MillstreamError, match=r"(?i)authoriz"):
         CLIENTS["millstream"](secure.bootstrap, bob, topic)
     java_tool(tmp_path, ACLS, alice, *server, "--remove", "--force", *rule)
     assert CLIENTS["millstream"](secure.bootstrap, bob, topic) == b"v"
