@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import RSAKey
@@ -81,7 +82,8 @@ def _encoded(data: bytes) -> str:
 
 
 class IssuerServer:
-    """Serves the key set at /jwks, and tokens of the client credentials grant at /token."""
+    """Serves the key set at /jwks, and tokens of the client credentials grant at /token, with other
+    claims at /token?claims=JSON."""
 
     def __init__(self, issuer: TokenIssuer, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -102,7 +104,8 @@ def issuer_server(issuer: TokenIssuer) -> Iterator[IssuerServer]:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             encoded = self.headers.get("Authorization", "").removeprefix("Basic ")
             user = base64.b64decode(encoded).decode().partition(":")[0] or "alice"
-            token = issuer.token(user)
+            query = parse_qs(urlsplit(self.path).query)
+            token = issuer.token(user, **json.loads(query.get("claims", ["{}"])[0]))
             self._send(
                 json.dumps(
                     {

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import ssl
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
+import confluent_kafka
 from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka import Consumer, KafkaException, Producer
 
@@ -41,9 +44,11 @@ def properties(bootstrap: str, login: Login) -> dict[str, Any]:
     """Return librdkafka's properties."""
     found: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": login.protocol,
         "sasl.mechanism": login.mechanism,
     }
+    if login.ca:
+        found["ssl.ca.location"] = login.ca
     if login.mechanism != OAUTH:
         return found | {"sasl.username": login.user, "sasl.password": login.password}
     return found | {"oauth_cb": lambda _: (login.password, time.time() + 300)}
@@ -77,9 +82,11 @@ def aio(bootstrap: str, login: Login, topic: str) -> bytes | None:
     async def run() -> bytes | None:
         options: dict[str, Any] = {
             "bootstrap_servers": bootstrap,
-            "security_protocol": "SASL_PLAINTEXT",
+            "security_protocol": login.protocol,
             "sasl_mechanism": login.mechanism,
         }
+        if login.ca:
+            options["ssl_context"] = ssl.create_default_context(cafile=login.ca)
         if login.mechanism == OAUTH:
             options["sasl_oauth_token_provider"] = Provider()
         else:
@@ -112,9 +119,11 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
 
     options: dict[str, Any] = {
         "bootstrap_servers": bootstrap.split(","),
-        "security_protocol": "SASL_PLAINTEXT",
+        "security_protocol": login.protocol,
         "sasl_mechanism": login.mechanism,
     }
+    if login.ca:
+        options["ssl_cafile"] = login.ca
     if login.mechanism == OAUTH:
         options["sasl_oauth_token_provider"] = Provider()
     else:
@@ -147,19 +156,42 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
 def kcat(bootstrap: str, login: Login, topic: str) -> bytes | None:
     given = properties(bootstrap, login)
     del given["bootstrap.servers"]
+    if given.pop("oauth_cb", None) is not None:
+        given["sasl.oauthbearer.method"] = "oidc"
+        given["sasl.oauthbearer.token.endpoint.url"] = login.token_url
+        given["sasl.oauthbearer.client.id"] = login.user
+        given["sasl.oauthbearer.client.secret"] = "any"
+    with tempfile.TemporaryDirectory() as folder:
+        return _kcat(bootstrap, given, topic, _new_librdkafka(Path(folder)))
+
+
+def _new_librdkafka(folder: Path) -> dict[str, str]:
+    """Return variables with which kcat uses the librdkafka of confluent-kafka.
+
+    Debian's has version 2.0, whose logins by SCRAM fail, and which cannot fetch OAuth tokens."""
+    (library,) = Path(confluent_kafka.__file__).parent.parent.glob(
+        "confluent_kafka.libs/librdkafka-*.so.1"
+    )
+    (folder / "librdkafka.so.1").symlink_to(library)
+    return {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+
+
+def _kcat(
+    bootstrap: str, given: Mapping[str, Any], topic: str, environment: Mapping[str, str]
+) -> bytes:
     flags = [part for name, value in given.items() for part in ("-X", f"{name}={value}")]
     try:
-        _run(["kcat", "-b", bootstrap, *flags, "-L", "-m", "5"])
-        _run(["kcat", "-b", bootstrap, *flags, "-P", "-t", topic], b"v")
+        _run(["kcat", "-b", bootstrap, *flags, "-L", "-m", "5"], b"", environment)
+        _run(["kcat", "-b", bootstrap, *flags, "-P", "-t", topic], b"v", environment)
     except subprocess.CalledProcessError as error:
         raise LoginError(str(error.stderr)) from error
     read = ["-C", "-t", topic, "-o", "beginning", "-c", "1", "-e", "-q"]
-    return _run(["kcat", "-b", bootstrap, *flags, *read]).strip()
+    return _run(["kcat", "-b", bootstrap, *flags, *read], b"", environment).strip()
 
 
 def kafkajs(bootstrap: str, login: Login, topic: str) -> bytes | None:
     environment = {**os.environ, "NODE_PATH": str(CACHE / "node" / "node_modules")}
-    arguments = [bootstrap, topic, login.mechanism.lower(), login.user, login.password]
+    arguments = [bootstrap, topic, login.mechanism.lower(), login.user, login.password, login.ca]
     command = ["node", str(FOLDER / "roundtrip.js"), *arguments]
     try:
         return _run(command, environment=environment).strip()
@@ -167,43 +199,58 @@ def kafkajs(bootstrap: str, login: Login, topic: str) -> bytes | None:
         raise LoginError(str(error.stderr)) from error
 
 
-def java_properties(login: Login, token_url: str, extension: str = "") -> str:
+def java_properties(login: Login, extension: str = "") -> str:
     """Return the properties of Java clients, for a file."""
     name = {"PLAIN": "plain.Plain", OAUTH: "oauthbearer.OAuthBearer"}.get(
         login.mechanism, "scram.Scram"
     )
     module = f"org.apache.kafka.common.security.{name}LoginModule"
     options = f'username="{login.user}" password="{login.password}"{extension}'
-    lines = ["security.protocol=SASL_PLAINTEXT", f"sasl.mechanism={login.mechanism}"]
+    lines = [f"security.protocol={login.protocol}", f"sasl.mechanism={login.mechanism}"]
+    if login.ca:
+        lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={login.ca}"]
     if login.mechanism == OAUTH:
         options = ""
         handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
         lines += [
             f"sasl.login.callback.handler.class={handler}",
-            f"sasl.oauthbearer.token.endpoint.url={token_url}",
+            f"sasl.oauthbearer.token.endpoint.url={login.token_url}",
             f"sasl.oauthbearer.client.credentials.client.id={login.user}",
             "sasl.oauthbearer.client.credentials.client.secret=any",
         ]
     return "\n".join([*lines, f"sasl.jaas.config={module} required {options};", ""])
 
 
+class ToolError(Exception):
+    """One of Kafka's tools failed; the text is its output."""
+
+
 def java_tool(
-    tools: ToolRunner, folder: Path, tool: str, text: str, *arguments: str, given: str = ""
+    tools: ToolRunner,
+    folder: Path,
+    tool: str,
+    login: Login,
+    *arguments: str,
+    given: str = "",
+    extension: str = "",
 ) -> str:
-    """Run one of Kafka's tools with the properties `text`, and return its output."""
+    """Run one of Kafka's tools with the properties of a login, and return its output."""
     path = folder / "client.properties"
-    path.write_text(text)
+    path.write_text(java_properties(login, extension))
     concrete = [part.replace("{config}", str(path)) for part in arguments]
     done = tools.run(tool, *concrete, stdin=given, seconds_max=SECONDS_MAX)
-    assert done.exit == 0, done
+    if done.exit:
+        raise ToolError(done.text())
     return done.out
 
 
 def millstream_client(bootstrap: str, login: Login, topic: str) -> bytes | None:
     options: dict[str, Any] = {
-        "security_protocol": "SASL_PLAINTEXT",
+        "security_protocol": login.protocol,
         "sasl_mechanism": login.mechanism,
     }
+    if login.ca:
+        options["ssl_cafile"] = login.ca
     if login.mechanism == OAUTH:
         options["config"] = {"oauth_cb": lambda _: (login.password, time.time() + 300)}
     else:

@@ -1,15 +1,17 @@
 // Writes one record with kafkajs and reads it back. Arguments: bootstrap, topic, mechanism, user,
-// password (the token for oauthbearer). Prints the value, or exits with 1.
+// password (the token for oauthbearer), file of the authority or empty. Prints the value, or exits with 1.
 'use strict'
 
+const fs = require('fs')
 const { Kafka, logLevel } = require('kafkajs')
 
-const [bootstrap, topic, mechanism, username, password] = process.argv.slice(2)
+const [bootstrap, topic, mechanism, username, password, ca] = process.argv.slice(2)
 const sasl = mechanism === 'oauthbearer'
   ? { mechanism, oauthBearerProvider: async () => ({ value: password }) }
   : { mechanism, username, password }
 const kafka = new Kafka({
   clientId: 'roundtrip', brokers: bootstrap.split(','), sasl, retry: { retries: 1 },
+  ssl: ca ? { ca: [fs.readFileSync(ca)] } : false,
   authenticationTimeout: 10000, logLevel: logLevel.NOTHING,
 })
 

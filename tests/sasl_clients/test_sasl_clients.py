@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,28 +21,25 @@ from kafka_tools.runner import ToolRunner
 from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.cluster_client import ClusterClient
 from millstream.protocol.connection_setting import connection_settings
-from sasl_clients.client import CLIENTS, LoginError, java_properties, java_tool
-from sasl_clients.login import LOGINS, OAUTH, Login, Secure, secure_brokers
+from sasl_clients.client import CLIENTS, LoginError, ToolError, java_tool
+from sasl_clients.login import LOGINS, OAUTH, Login, Secure, secure_brokers, token_url
 
+ACLS = "kafka-acls"
 CONFIGS = "kafka-configs"
 TOKENS = "kafka-delegation-tokens"
 TOPICS = "kafka-topics"
 PRODUCER = "kafka-console-producer"
 CONSUMER = "kafka-console-consumer"
+#: An option of SCRAM's login module: the user is a delegation token.
+TOKEN_LOGIN = ' tokenauth="true"'
+#: Claims of a token that brokers reject.
+OTHER_AUDIENCE = {"aud": "another"}
 NAMES = [*LOGINS, OAUTH]
 _numbers = itertools.count()
 #: The numbers of brokers, for the fixture `secure`.
 ONE_BROKER, THREE_BROKERS = 1, 3
 
 pytestmark = pytest.mark.xdist_group("sasl_clients")
-
-
-def names_of(client: str) -> list[str]:
-    """Return the logins of a client.
-
-    kcat takes OAuth tokens only from its own requests. Debian's has librdkafka 2.0, which repeats
-    the client's part of the nonce in SCRAM and is rejected, also by Kafka."""
-    return ["PLAIN", "PLAIN-of-scram"] if client == "kcat" else NAMES
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +50,8 @@ def issuer() -> Iterator[IssuerServer]:
 
 @pytest.fixture(scope="module")
 def tools(issuer: IssuerServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolRunner]:
-    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={issuer.url}/token"
+    urls = ",".join(token_url(issuer, claims) for claims in ({}, OTHER_AUDIENCE))
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={urls}"
     with ToolRunner(tmp_path_factory.mktemp("tools"), allowed) as runner:
         yield runner
 
@@ -82,13 +82,14 @@ def new_topic() -> str:
 
 
 def admin_of(secure: Secure) -> millstream.Admin:
-    _, user, password = secure.login("SCRAM-SHA-512")
+    login = secure.login("SCRAM-SHA-512")
     return millstream.Admin(
         secure.bootstrap,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="SCRAM-SHA-512",
-        sasl_username=user,
-        sasl_password=password,
+        security_protocol=login.protocol,
+        sasl_mechanism=login.mechanism,
+        sasl_username=login.user,
+        sasl_password=login.password,
+        ssl_cafile=login.ca or None,
     )
 
 
@@ -98,10 +99,20 @@ def require(client: str) -> None:
         pytest.skip(f"{client} is not available: {states[client]['reason']}")
 
 
+def on_both(client: str, name: str, *, in_soak: bool) -> list[Any]:
+    """Return parameters for one broker and for three, which only the soak runs if `in_soak`."""
+    marks = [pytest.mark.soak] if in_soak else []
+    return [(ONE_BROKER, client, name), pytest.param(THREE_BROKERS, client, name, marks=marks)]
+
+
 @pytest.mark.parametrize(
     ("secure", "client", "name"),
-    [(ONE_BROKER, client, name) for client in CLIENTS for name in names_of(client)]
-    + [(THREE_BROKERS, client, name) for client in CLIENTS for name in names_of(client)[-2:]],
+    [
+        case
+        for client in CLIENTS
+        for name in NAMES
+        for case in on_both(client, name, in_soak=name not in NAMES[-2:])
+    ],
     indirect=["secure"],
 )
 def test_a_client_writes_and_reads(secure: Secure, client: str, name: str) -> None:
@@ -112,10 +123,10 @@ def test_a_client_writes_and_reads(secure: Secure, client: str, name: str) -> No
 @pytest.mark.parametrize(
     ("secure", "client", "name"),
     [
-        (ONE_BROKER, client, name)
+        case
         for client in CLIENTS
-        for name in names_of(client)
-        if name in ("PLAIN", "SCRAM-SHA-256", OAUTH)
+        for name in ("PLAIN", "SCRAM-SHA-256", OAUTH)
+        for case in on_both(client, name, in_soak=name != "SCRAM-SHA-256")
     ],
     indirect=["secure"],
 )
@@ -125,79 +136,142 @@ def test_a_client_with_a_wrong_password_gets_nothing(
     require(client)
     wrong = secure.login(name)._replace(password="wrong")
     if name == OAUTH:
-        wrong = wrong._replace(password=secure.issuer.issuer.token("alice", aud="another"))
-    topic = new_topic()
+        wrong = secure.login(name, aud="another")
     with pytest.raises(LoginError):
-        CLIENTS[client](secure.bootstrap, wrong, topic)
+        CLIENTS[client](secure.bootstrap, wrong, new_topic())
+
+
+@pytest.mark.parametrize(
+    ("secure", "client"),
+    [
+        pytest.param(count, client, marks=[] if client == "aiokafka" else [pytest.mark.soak])
+        for count in (ONE_BROKER, THREE_BROKERS)
+        for client in CLIENTS
+    ],
+    indirect=["secure"],
+)
+@pytest.mark.parametrize("token", ["expired", "early", "revoked"])
+def test_a_client_with_an_invalid_token_gets_nothing(
+    secure: Secure, client: str, token: str
+) -> None:
+    """Revoked is a token whose key is no longer in the key set."""
+    require(client)
+    now = int(time.time())
+    if token == "revoked":
+        login = secure.login(OAUTH)
+        stranger = TokenIssuer()
+        stranger.rotate()
+        login = login._replace(password=stranger.token("alice"))
+        if client == "kcat":
+            pytest.skip("kcat takes tokens from the issuer only")
+    elif token == "expired":
+        login = secure.login(OAUTH, iat=now - 900, exp=now - 600)
+    else:
+        login = secure.login(OAUTH, nbf=now + 600)
+    with pytest.raises(LoginError):
+        CLIENTS[client](secure.bootstrap, login, new_topic())
 
 
 @pytest.mark.parametrize(
     ("secure", "name"),
-    [*((ONE_BROKER, name) for name in NAMES), (THREE_BROKERS, "SCRAM-SHA-512")],
+    [
+        *((ONE_BROKER, name) for name in NAMES),
+        (THREE_BROKERS, "SCRAM-SHA-512"),
+        *(
+            pytest.param(THREE_BROKERS, name, marks=pytest.mark.soak)
+            for name in NAMES
+            if name != "SCRAM-SHA-512"
+        ),
+    ],
     indirect=["secure"],
 )
 def test_java_clients(secure: Secure, name: str, tools: ToolRunner, tmp_path: Path) -> None:
-    login, url, topic = secure.login(name), f"{secure.issuer.url}/token", new_topic()
-    text = java_properties(login, url)
-    server = ("--bootstrap-server", secure.bootstrap)
-    java_tool(
-        tools, tmp_path, TOPICS, text, *server, "--create", "--topic", topic,
-        "--command-config", "{config}",
-    )  # fmt: skip
-    java_tool(
-        tools, tmp_path, PRODUCER, text, *server, "--topic", topic,
-        "--command-config", "{config}", given="v\n",
-    )  # fmt: skip
-    read = java_tool(
-        tools, tmp_path, CONSUMER, text, *server, "--topic", topic, "--from-beginning",
-        "--max-messages", "1", "--command-config", "{config}",
-    )  # fmt: skip
-    assert read.strip() == "v"
+    login, topic = secure.login(name), new_topic()
+    server = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
+    java_tool(tools, tmp_path, TOPICS, login, *server, "--create", "--topic", topic)
+    java_tool(tools, tmp_path, PRODUCER, login, *server, "--topic", topic, given="v\n")
+    read = ("--topic", topic, "--from-beginning", "--max-messages", "1")
+    assert java_tool(tools, tmp_path, CONSUMER, login, *server, *read).strip() == "v"
+
+
+@pytest.mark.parametrize(
+    ("secure", "name"),
+    [
+        (ONE_BROKER, "SCRAM-SHA-512"),
+        (THREE_BROKERS, OAUTH),
+        pytest.param(ONE_BROKER, "PLAIN", marks=pytest.mark.soak),
+        pytest.param(ONE_BROKER, OAUTH, marks=pytest.mark.soak),
+        pytest.param(THREE_BROKERS, "PLAIN", marks=pytest.mark.soak),
+        pytest.param(THREE_BROKERS, "SCRAM-SHA-512", marks=pytest.mark.soak),
+    ],
+    indirect=["secure"],
+)
+def test_a_java_client_with_a_wrong_password_says_so(
+    secure: Secure, name: str, tools: ToolRunner, tmp_path: Path
+) -> None:
+    login = secure.login(name, **OTHER_AUDIENCE)._replace(password="wrong")
+    server = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
+    with pytest.raises(ToolError) as failed:
+        java_tool(tools, tmp_path, TOPICS, login, *server, "--list")
+    output = str(failed.value)
+    assert "SaslAuthenticationException" in output
+    assert f"due to invalid credentials with SASL mechanism {name}" in output
 
 
 def test_kafka_configs_manages_users(secure: Secure, tools: ToolRunner, tmp_path: Path) -> None:
-    text = java_properties(secure.login("SCRAM-SHA-512"), "")
+    login = secure.login("SCRAM-SHA-512")
     user = f"user-{next(_numbers)}"
     base = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
     entity = ("--entity-type", "users", "--entity-name", user)
     added = "SCRAM-SHA-256=[iterations=8192,password=one],SCRAM-SHA-512=[password=one]"
-    java_tool(tools, tmp_path, CONFIGS, text, *base, *entity, "--alter", "--add-config", added)
-    login = Login("SCRAM-SHA-256", user, "one")
-    assert CLIENTS["confluent"](secure.bootstrap, login, new_topic()) == b"v"
+    java_tool(tools, tmp_path, CONFIGS, login, *base, *entity, "--alter", "--add-config", added)
+    new = Login("SCRAM-SHA-256", user, "one", secure.ca)
+    assert CLIENTS["confluent"](secure.bootstrap, new, new_topic()) == b"v"
     with admin_of(secure) as admin:
         assert admin.list_users()[user] == {"SCRAM-SHA-256": 8192, "SCRAM-SHA-512": 4096}
     deleted = ("--delete-config", "SCRAM-SHA-256")
-    java_tool(tools, tmp_path, CONFIGS, text, *base, *entity, "--alter", *deleted)
+    java_tool(tools, tmp_path, CONFIGS, login, *base, *entity, "--alter", *deleted)
     with pytest.raises(LoginError):
-        CLIENTS["confluent"](secure.bootstrap, login, new_topic())
-    with pytest.raises(LoginError):
-        CLIENTS["confluent"](secure.bootstrap, login._replace(password="?"), new_topic())
+        CLIENTS["confluent"](secure.bootstrap, new, new_topic())
+
+
+def test_kafka_acls(secure: Secure, tools: ToolRunner, tmp_path: Path) -> None:
+    alice, topic = secure.login("PLAIN-of-scram"), new_topic()
+    server = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
+    rule = ("--deny-principal", "User:bob", "--operation", "All", "--topic", topic)
+    bob = secure.login("SCRAM-SHA-512")
+    java_tool(tools, tmp_path, ACLS, alice, *server, "--add", *rule)
+    with pytest.raises(millstream.MillstreamError, match=r"(?i)authoriz"):
+        CLIENTS["millstream"](secure.bootstrap, bob, topic)
+    java_tool(tools, tmp_path, ACLS, alice, *server, "--remove", "--force", *rule)
+    assert CLIENTS["millstream"](secure.bootstrap, bob, topic) == b"v"
 
 
 def test_kafka_delegation_tokens(secure: Secure, tools: ToolRunner, tmp_path: Path) -> None:
-    text = java_properties(secure.login("SCRAM-SHA-256"), "")
+    login = secure.login("SCRAM-SHA-256")
     base = ("--bootstrap-server", secure.bootstrap, "--command-config", "{config}")
     made = java_tool(
-        tools, tmp_path, TOKENS, text, *base, "--create", "--max-life-time-period", "-1",
+        tools, tmp_path, TOKENS, login, *base, "--create", "--max-life-time-period", "-1",
         "--renewer-principal", "User:carol",
     )  # fmt: skip
     row = next(line.split() for line in made.splitlines() if "User:alice" in line)
     token_id, hmac = row[0], row[1]
     topic = new_topic()
-    of_token = java_properties(Login("SCRAM-SHA-512", token_id, hmac), "", ' tokenauth="true"')
-    server = ("--bootstrap-server", secure.bootstrap, "--topic", topic)
-    java_tool(
-        tools, tmp_path, TOPICS, of_token, *server, "--create", "--command-config", "{config}"
-    )
+    of_token = Login("SCRAM-SHA-512", token_id, hmac, secure.ca)
+    create = (*base, "--topic", topic, "--create")
+    java_tool(tools, tmp_path, TOPICS, of_token, *create, extension=TOKEN_LOGIN)
     owned = ("--describe", "--owner-principal", "User:alice")
-    shown = java_tool(tools, tmp_path, TOKENS, text, *base, *owned)
+    shown = java_tool(tools, tmp_path, TOKENS, login, *base, *owned)
     assert token_id in shown
     assert "User:carol" in shown
-    java_tool(tools, tmp_path, TOKENS, text, *base, "--renew", "--renew-time-period", "-1",
+    java_tool(tools, tmp_path, TOKENS, login, *base, "--renew", "--renew-time-period", "-1",
               "--hmac", hmac)  # fmt: skip
-    java_tool(tools, tmp_path, TOKENS, text, *base, "--expire", "--expiry-time-period", "-1",
+    java_tool(tools, tmp_path, TOKENS, login, *base, "--expire", "--expiry-time-period", "-1",
               "--hmac", hmac)  # fmt: skip
-    assert token_id not in java_tool(tools, tmp_path, TOKENS, text, *base, *owned)
+    assert token_id not in java_tool(tools, tmp_path, TOKENS, login, *base, *owned)
+    with pytest.raises(ToolError) as failed:
+        java_tool(tools, tmp_path, TOPICS, of_token, *base, "--list", extension=TOKEN_LOGIN)
+    assert "SaslAuthenticationException" in str(failed.value)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,9 +279,11 @@ def test_the_blocking_protocol_client(secure: Secure, name: str) -> None:
     login = secure.login(name)
     given = {
         "bootstrap.servers": secure.bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
+        "security.protocol": login.protocol,
         "sasl.mechanism": login.mechanism,
     }
+    if login.ca:
+        given["ssl.ca.location"] = login.ca
     if name == OAUTH:
         given |= {
             "sasl.oauthbearer.token.endpoint.url": f"{secure.issuer.url}/token",
@@ -230,7 +306,7 @@ def test_the_admin_manages_users(secure: Secure) -> None:
             admin.create_user(user, "two")
         admin.alter_user(user, "two")
         assert admin.list_users()[user] == {"SCRAM-SHA-256": 5000}
-        new = Login("SCRAM-SHA-256", user, "two")
+        new = Login("SCRAM-SHA-256", user, "two", secure.ca)
         assert CLIENTS["confluent"](secure.bootstrap, new, new_topic()) == b"v"
         admin.delete_user(user)
         assert user not in admin.list_users()

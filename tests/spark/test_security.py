@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer, issuer_server
 from millstream import Acl, Admin, Producer
+from millstream.cli.main import build
+from millstream.cli.support.profile import FILE_VARIABLE, Profile, Profiles
 from millstream.model.error import BrokerError
 from millstream.spark.sink.sink_options import COMMIT_TOPIC_DEFAULT
 from millstream.spark.source.batch_reader import BatchReader
@@ -157,3 +161,25 @@ def test_the_plan_of_a_query_checks_rights(broker: SecureBroker, choice: dict[st
         reader.partitions()
     options = _options(broker, "admin") | choice
     assert BatchReader(options, source_schema(options)).partitions()
+
+
+@pytest.mark.usefixtures("spark")
+def test_jobs_log_in_by_a_profile(
+    broker: SecureBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """alice archives INPUT and replays it to OUTPUT. No option of the commands has her password."""
+    profiles = tmp_path / "profiles.toml"
+    monkeypatch.setenv(FILE_VARIABLE, str(profiles))
+    properties = broker.properties("alice")
+    servers = properties.pop("bootstrap.servers")
+    Profiles({"alice": Profile(servers, properties=properties)}).save(profiles)
+    environment = {"MILLSTREAM_PROFILE": "alice", "COLUMNS": "120", "NO_COLOR": "1"}
+    for command in (
+        ("archive", INPUT, "--to", tmp_path / "archive", "--no-follow"),
+        ("replay", INPUT, "--to", OUTPUT, "--state", tmp_path / "state"),
+    ):
+        words = ["job", *map(str, command), "--json"]
+        outcome = CliRunner().invoke(build(["job"]), words, env=environment)
+        assert outcome.exit_code == 0, outcome.output
+        assert json.loads(outcome.stdout)["records"] == COUNT, outcome.stdout
+        assert broker.passwords["alice"] not in outcome.output
