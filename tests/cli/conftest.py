@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.cli.json_output.form import Form
 from millstream.cli.json_output.table import JSON_OUTPUTS
-from millstream.cli.main import _needed, build
+from millstream.cli.main import build, subcommands_of
 from millstream.cli.support.progress import Progress
 
 
@@ -85,7 +85,7 @@ def run() -> Run:
     def run_command(*arguments: str, stdin: bytes | str | None = None) -> Outcome:
         environment = {"COLUMNS": "120", "NO_COLOR": "1", "TERM": "dumb"}
         # As `main` does: building the options of all commands would take most of the time.
-        app = build(_needed(arguments[:1]))
+        app = build(subcommands_of(arguments[:1]))
         result = CliRunner().invoke(app, list(arguments), input=stdin, env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception

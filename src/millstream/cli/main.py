@@ -120,10 +120,10 @@ def _version() -> str:
 def main() -> None:
     """Entry point of the `millstream` script."""
     words = completed_words(os.environ) or sys.argv
-    build(_needed(words[1:2]))()
+    build(subcommands_of(words[1:2]))()
 
 
-def _needed(first: Sequence[str]) -> Iterable[str]:
+def subcommands_of(first: Sequence[str]) -> Iterable[str]:
     """Return the subcommands that a command line with this first word needs."""
     if first and first[0] in ("--version", "version"):
         return ()
