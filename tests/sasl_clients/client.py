@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import ssl
 import subprocess
@@ -30,6 +31,10 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
     from kafka.net.sasl.oauth import AbstractTokenProvider
+
+# pytest keeps the records of loggers until a test ends, and those of a failed login keep a producer
+# with its sockets.
+logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS_MAX = 60.0
@@ -130,7 +135,10 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
         options |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
     failure = ""
     try:
-        producer = kafka.KafkaProducer(**options, max_block_ms=int(LOGIN_SECONDS_MAX * 1000))
+        limit_ms = int(LOGIN_SECONDS_MAX * 1000)
+        producer = kafka.KafkaProducer(
+            **options, max_block_ms=limit_ms, bootstrap_timeout_ms=limit_ms
+        )
         with closing(producer):
             producer.send(topic, b"v").get(SECONDS_MAX)
     except kafka.errors.KafkaError as error:
