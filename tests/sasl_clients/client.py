@@ -119,15 +119,9 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
         options["sasl_oauth_token_provider"] = Provider()
     else:
         options |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
-    failure = ""
-    try:
-        producer = kafka.KafkaProducer(**options, max_block_ms=int(LOGIN_SECONDS_MAX * 1000))
-        with closing(producer):
-            producer.send(topic, b"v").get(SECONDS_MAX)
-    except kafka.errors.KafkaError as error:
-        failure = str(error)
+    failure = _kafka_python_failure(options, topic)
     if failure:
-        # A producer that cannot log in leaves its sockets open.
+        # A producer that cannot log in leaves its sockets open. No variable refers to it any more.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
@@ -142,6 +136,17 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
     with closing(consumer):
         value: bytes | None = next(iter(consumer)).value
         return value
+
+
+def _kafka_python_failure(options: dict[str, Any], topic: str) -> str:
+    """Write a record. Return the error of the producer; empty if there is none."""
+    try:
+        producer = kafka.KafkaProducer(**options, max_block_ms=int(LOGIN_SECONDS_MAX * 1000))
+        with closing(producer):
+            producer.send(topic, b"v").get(SECONDS_MAX)
+    except kafka.errors.KafkaError as error:
+        return str(error)
+    return ""
 
 
 def kcat(bootstrap: str, login: Login, topic: str) -> bytes | None:
