@@ -80,7 +80,6 @@ def _lock_ports() -> int:
 
 def pytest_collection_finish() -> None:
     gc.collect()
-    gc.freeze()
     gc.enable()
 
 
