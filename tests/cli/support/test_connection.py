@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode
+from millstream.testing.secure_broker import SecureBroker
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run
@@ -30,6 +32,13 @@ def test_an_unreachable_broker(run: Run, command: tuple[str, ...]) -> None:
     assert "millstream serve" in outcome.error
     assert outcome.error.endswith("\nSee: millstream docs errors#no-connection\n")
     assert outcome.error.count("\n") == 2
+
+
+def test_a_listener_with_tls(run: Run, tmp_path: Path) -> None:
+    with SecureBroker(tmp_path) as broker:
+        outcome = run("topic", "list", "-b", broker.bootstrap_servers, "--timeout", "1s")
+    assert outcome.code == 4, outcome
+    assert "-X security.protocol=SSL or SASL_SSL" in outcome.error
 
 
 def test_a_client_property_that_does_not_exist(run: Run) -> None:

@@ -28,6 +28,10 @@ _POLL_S: Final = 0.02
 _CLIENT_LOGGER: Final = "millstream.client"
 #: librdkafka's name of the error that all brokers are down.
 _ALL_DOWN: Final = "_ALL_BROKERS_DOWN"
+#: Why there is no response if librdkafka reports no error.
+_SILENT: Final = (
+    "it did not respond in time (a listener with TLS needs -X security.protocol=SSL or SASL_SSL)"
+)
 #: The timeout of the first request to the controller, which may be about to change.
 _FIRST_CONTROLLER_S: Final = 1.0
 
@@ -108,7 +112,7 @@ class Connection:
                     raise failure from None
             wait *= 2
             if remaining <= 0:
-                raise no_connection(self.servers, self._last_error or "it did not respond in time")
+                raise no_connection(self.servers, self._last_error or _SILENT)
 
     def _reached_admin(self, timeout_s: float) -> tuple[Admin, ClusterDescription]:
         from millstream.client.admin import Admin
