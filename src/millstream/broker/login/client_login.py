@@ -204,7 +204,7 @@ class ClientLogin:
     ) -> SaslAuthenticateResponse:
         failures, address = self._authentication.failures, self._client.address
         if not failures.begin_wait(address):
-            return await self._turn_away(mechanism, context)
+            return await self._close_without_response(mechanism, context)
         try:
             await asyncio.sleep(SLOW_S)
         finally:
@@ -219,7 +219,9 @@ class ClientLogin:
         found = self._advance(step, mechanism, context)
         return found if isinstance(found, SaslAuthenticateResponse) else await found
 
-    async def _turn_away(self, mechanism: Mechanism, context: Context) -> SaslAuthenticateResponse:
+    async def _close_without_response(
+        self, mechanism: Mechanism, context: Context
+    ) -> SaslAuthenticateResponse:
         """Close the connection without a response. Clients take that for a lost connection and
         retry; after an error response they give up, also those with the right password."""
         reason = "too many failed logins from this address"
