@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
 import os
 import ssl
 import subprocess
@@ -23,6 +21,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 
 import millstream
 from harness.java import CACHE
+from harness.leftover import collecting
 from kafka_tools.runner import ToolRunner
 from sasl_clients.login import OAUTH, Login
 
@@ -31,10 +30,6 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     import kafka
     from kafka.net.sasl.oauth import AbstractTokenProvider
-
-# pytest keeps the records of loggers until a test ends, and those of a failed login keep a producer
-# with its sockets.
-logging.getLogger("kafka").setLevel(logging.CRITICAL + 1)
 
 FOLDER = Path(__file__).resolve().parent
 SECONDS_MAX = 60.0
@@ -133,21 +128,9 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
         options["sasl_oauth_token_provider"] = Provider()
     else:
         options |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
-    failure = ""
-    try:
-        limit_ms = int(LOGIN_SECONDS_MAX * 1000)
-        producer = kafka.KafkaProducer(
-            **options, max_block_ms=limit_ms, bootstrap_timeout_ms=limit_ms
-        )
-        with closing(producer):
-            producer.send(topic, b"v").get(SECONDS_MAX)
-    except kafka.errors.KafkaError as error:
-        failure = str(error)
+    with collecting("kafka"):
+        failure = _kafka_python_failure(options, topic)
     if failure:
-        # A producer that cannot log in leaves its sockets open.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
         raise LoginError(failure)
     consumer = kafka.KafkaConsumer(
         topic,
@@ -159,6 +142,20 @@ def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
     with closing(consumer):
         value: bytes | None = next(iter(consumer)).value
         return value
+
+
+def _kafka_python_failure(options: dict[str, Any], topic: str) -> str:
+    """Write a record. Return the error of the producer; empty if there is none."""
+    limit_ms = int(LOGIN_SECONDS_MAX * 1000)
+    try:
+        producer = kafka.KafkaProducer(
+            **options, max_block_ms=limit_ms, bootstrap_timeout_ms=limit_ms
+        )
+        with closing(producer):
+            producer.send(topic, b"v").get(SECONDS_MAX)
+    except kafka.errors.KafkaError as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def kcat(bootstrap: str, login: Login, topic: str) -> bytes | None:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from harness.java import CACHE, JVM, class_path
+from harness.leftover import collecting
 from harness.tls_process import TlsHome
 
 SECONDS_MAX = 60.0
@@ -56,18 +57,22 @@ def confluent(bootstrap: str, tls: TlsHome, client: str) -> None:
 
 
 def aiokafka(bootstrap: str, tls: TlsHome, client: str) -> None:
-    async def main() -> None:
+    async def main() -> str:
         producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap, security_protocol="SSL", ssl_context=tls.context(client)
         )
         try:
             await producer.start()
         except KafkaError as error:
-            raise RejectedError(str(error)) from error
+            return str(error) or type(error).__name__
         finally:
             await producer.stop()
+        return ""
 
-    asyncio.run(main())
+    with collecting("aiokafka"):
+        failure = asyncio.run(main())
+    if failure:
+        raise RejectedError(failure)
 
 
 def kafka_python(bootstrap: str, tls: TlsHome, client: str) -> None:

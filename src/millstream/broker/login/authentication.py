@@ -17,6 +17,7 @@ from millstream.broker.login.failed_login import FailedLogins
 from millstream.security.credential_store import CredentialStore
 from millstream.security.sasl.exchange import (
     Accepted,
+    AuthenticationError,
     Challenge,
     Exchange,
     Identity,
@@ -116,16 +117,23 @@ class Authentication:
         nonce = f"{self._random.getrandbits(_NONCE_BITS):040x}"
         return ScramServer(mechanism, self.credentials, nonce)
 
-    async def run(self, work: Work, mechanism: Mechanism) -> Challenge | Accepted:
-        """Run a slow step in a thread. Raises AuthenticationError."""
+    def start(self, work: Work, mechanism: Mechanism) -> asyncio.Future[Challenge | Accepted]:
+        """Run a slow step in a thread. The future may raise AuthenticationError. If it is cancelled
+        while it waits for a thread, the step is not run."""
+        loop = asyncio.get_running_loop()
         if not self.has_threads:
-            return work.run()
+            done: asyncio.Future[Challenge | Accepted] = loop.create_future()
+            try:
+                done.set_result(work.run())
+            except AuthenticationError as error:
+                done.set_exception(error)
+            return done
         is_oauth = mechanism is Mechanism.OAUTHBEARER
         pool = self._pools.get(is_oauth)
         if pool is None:
             pool = ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="login")
             self._pools[is_oauth] = pool
-        return await asyncio.get_running_loop().run_in_executor(pool, work.run)
+        return loop.run_in_executor(pool, work.run)
 
     def close(self) -> None:
         """Stop the threads. Steps that have begun end by themselves."""

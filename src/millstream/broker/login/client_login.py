@@ -91,7 +91,7 @@ class ClientLogin:
         self._is_busy = False
         self._renewed_at = -math.inf
         #: The step that runs in a thread, or waits for one.
-        self._step: asyncio.Task[Challenge | Accepted] | None = None
+        self._step: asyncio.Future[Challenge | Accepted] | None = None
         self._step_began_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         #: ApiVersions requests since the login began.
@@ -236,8 +236,7 @@ class ClientLogin:
         self, work: Work, mechanism: Mechanism, context: Context
     ) -> SaslAuthenticateResponse:
         self._step_began_at = context.services.clock.monotonic()
-        running = self._authentication.run(work, mechanism)
-        self._step = asyncio.get_running_loop().create_task(running)
+        self._step = self._authentication.start(work, mechanism)
         try:
             step = await self._step
         except AuthenticationError as error:
