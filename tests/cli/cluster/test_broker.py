@@ -209,9 +209,7 @@ def test_a_broker_that_is_dead_can_be_replaced(ask: Run, cluster: ProcessCluster
     victim = next(each for each in (1, 3) if each != gone)
     assert ask("topic", "delete", "new", "--yes").code == 0
     cluster[victim].kill()
-    wait_until(
-        lambda: cluster_status(ask)["missing_brokers"] == [victim], "the loss", SECONDS_MAX
-    )
+    wait_until(lambda: cluster_status(ask)["missing_brokers"] == [victim], "the loss", SECONDS_MAX)
     sick = ask("doctor", "--only", "cluster", "--json")
     states = {row["check"]: row for row in json.loads(sick.out)["checks"]}
     assert sick.code == 1, sick
