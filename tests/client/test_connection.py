@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from millstream.client import Admin, Consumer, Producer, UsageError, Worker
-from millstream.client.connection import ConnectionSettings
+from millstream.client.connection import RECOVERY, ConnectionSettings
 from millstream.client.setting import ConsumerSettings, ProducerSettings
 from millstream.client.worker.policy.policy import WorkerSettings
 
@@ -34,6 +34,7 @@ def test_keywords_become_properties(pem: Path) -> None:
     )
     assert settings.connection_properties(["a:1", "b:2"]) == {
         "bootstrap.servers": "a:1,b:2",
+        **RECOVERY,
         "client.id": "till-4",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "SCRAM-SHA-512",
@@ -45,7 +46,19 @@ def test_keywords_become_properties(pem: Path) -> None:
         "ssl.key.password": "p",
         "ssl.endpoint.identification.algorithm": "none",
     }
-    assert ConnectionSettings().connection_properties("a:1") == {"bootstrap.servers": "a:1"}
+    assert ConnectionSettings().connection_properties("a:1") == {
+        "bootstrap.servers": "a:1",
+        **RECOVERY,
+    }
+
+
+@pytest.mark.parametrize("settings", [ProducerSettings, ConsumerSettings])
+def test_clients_stay_with_the_brokers_that_they_know(settings: Any) -> None:
+    group = () if settings is ProducerSettings else ("billing",)
+    name = "metadata.recovery.strategy"
+    assert settings().properties("a:1", *group)[name] == "none"
+    own = settings(config={name: "rebootstrap"})
+    assert own.properties("a:1", *group)[name] == "rebootstrap"
 
 
 def test_all_clients_have_them() -> None:

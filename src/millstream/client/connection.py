@@ -39,6 +39,10 @@ PROPERTIES: Final[Mapping[str, str]] = {
     "ssl_password": "ssl.key.password",
 }
 _CHECKS_NAMES: Final = "ssl.endpoint.identification.algorithm"
+#: Once all brokers that librdkafka knows are down, it bootstraps anew by default. A consumer can
+#: then wait forever for its group's coordinator, and a client of one broker can lose that broker.
+#: Without the new bootstrap it reconnects to the brokers that it knows.
+RECOVERY: Final[Mapping[str, str]] = {"metadata.recovery.strategy": "none"}
 
 
 class ConnectionOptions(TypedDict, total=False):
@@ -101,7 +105,7 @@ class ConnectionSettings(Checked):
 
     def connection_properties(self, servers: str | Sequence[str] | None) -> dict[str, Any]:
         """Return librdkafka's properties for the connection, without `config`."""
-        found: dict[str, Any] = {"bootstrap.servers": servers_of(servers)}
+        found: dict[str, Any] = {"bootstrap.servers": servers_of(servers), **RECOVERY}
         for name, property_name in PROPERTIES.items():
             given = getattr(self, name)
             if given is not None:

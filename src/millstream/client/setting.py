@@ -183,8 +183,6 @@ class ProducerSettings(ClientSettings):
                 "transactional.id": self.transactional_id,
                 "transaction.timeout.ms": timeout_ms,
                 "message.timeout.ms": min(found["message.timeout.ms"], timeout_ms),
-                # With one broker, the recovery of librdkafka can hang after a restart.
-                "metadata.recovery.strategy": "none",
             }
         return found | dict(self.config)
 

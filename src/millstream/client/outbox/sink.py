@@ -24,6 +24,7 @@ from confluent_kafka import (
 )
 
 from millstream.client.admin import Admin
+from millstream.client.connection import RECOVERY
 from millstream.client.error import (
     BrokerError,
     MillstreamError,
@@ -111,8 +112,7 @@ class Sink:
         #: Of an isolating sink: rejected events, and the reasons.
         self._rejected: dict[int, str] = {}
         common = {
-            # librdkafka 2.16 may lose its only broker for good while it looks for others.
-            "metadata.recovery.strategy": "none",
+            **RECOVERY,
             "log_level": 2,
             **properties,
         }

@@ -43,9 +43,6 @@ _TRACKED_POLL_S: Final = 0.002
 #: The assumed size of a message before any message was read.
 _MESSAGE_BYTES_GUESS: Final = 64 * 1024
 _MESSAGE_BYTES_MAX: Final = 1_000_000_000
-#: After all brokers were down, librdkafka bootstraps anew, and a consumer can then wait forever for
-#: its group's coordinator. Without that it connects to the brokers that it knows.
-_CONSUMER_CONFIG: Final = {"metadata.recovery.strategy": "none"}
 #: Transactions are short: one that a killed worker left open blocks readers until it times out.
 #: Records expire well before, while the transaction can still be aborted.
 _TRANSACTION_S_MAX: Final = 20.0
@@ -287,7 +284,6 @@ class WorkerSession:
         given = self._settings.consumer_options
         options: dict[str, Any] = {
             **given,
-            "config": _CONSUMER_CONFIG | dict(given.get("config", {})),
             "commit_interval": 0,
             "on_assign": self._on_assign,
             "on_revoke": self._on_revoke,
