@@ -80,7 +80,7 @@ _FOUND_BY = {
     "lose-epoch-at-roll": 39,
     "skip-transaction-queue": 3,
     "truncate-by-high-watermark": 10,
-    "trust-unclean-restart": 194,
+    "trust-unclean-restart": 717,
 }
 
 
