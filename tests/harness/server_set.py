@@ -33,6 +33,7 @@ from millstream.env.network import SystemNetwork
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
 from millstream.metadata.partition_change import PartitionUpdate, replace_partition
 from millstream.metadata.store.memory import MemoryStore
+from millstream.model.durability import REPLICAS_MAX
 from millstream.model.error import BrokerError
 
 T = TypeVar("T")
@@ -69,7 +70,9 @@ class ServerSet:
     def __init__(self, folder: Path, count: int = 3, **settings: str) -> None:
         self._folder = folder
         given = {name.replace("_", "."): value for name, value in settings.items()}
-        self._settings = {**SETTINGS, **given}
+        # No broker waits for a third one that will not come.
+        alone = {"cluster.settle.ms": "0"} if count < REPLICAS_MAX else {}
+        self._settings = {**SETTINGS, **alone, **given}
         self._ids = range(1, count + 1)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)

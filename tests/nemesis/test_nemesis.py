@@ -63,8 +63,8 @@ def test_a_rolling_restart_is_not_noticed(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_no_record_is_lost_under_faults(tmp_path: Path) -> None:
     """The cluster is secure: every connection is encrypted and logged in."""
-    limits = ("--minutes", "3", "--whole-s-max", str(_WHOLE_S_MAX))
-    report = run(tmp_path, "--secure", *limits, minutes=4)
+    limits = ("--minutes", "2", "--whole-s-max", str(_WHOLE_S_MAX))
+    report = run(tmp_path, "--secure", *limits, minutes=3)
     assert report["acknowledged"] > 0
 
 

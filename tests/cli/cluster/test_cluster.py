@@ -231,9 +231,7 @@ def test_up_prints_why_a_broker_does_not_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--etcd-port", "--port", "--http-port"])
-def test_up_names_the_port_that_another_process_uses(
-    run: Run, tmp_path: Path, option: str
-) -> None:
+def test_up_names_the_port_that_another_process_uses(run: Run, tmp_path: Path, option: str) -> None:
     require_etcd()
     arguments = Up(tmp_path, brokers=2).arguments
     at = arguments.index(option) + 1
