@@ -79,29 +79,23 @@ def aio(bootstrap: str, login: Login, topic: str) -> bytes | None:
         async def token(self) -> str:
             return login.password
 
-    async def run() -> bytes | None:
-        options: dict[str, Any] = {
-            "bootstrap_servers": bootstrap,
-            "security_protocol": login.protocol,
-            "sasl_mechanism": login.mechanism,
-        }
-        if login.ca:
-            options["ssl_context"] = ssl.create_default_context(cafile=login.ca)
-        if login.mechanism == OAUTH:
-            options["sasl_oauth_token_provider"] = Provider()
-        else:
-            options |= {
-                "sasl_plain_username": login.user,
-                "sasl_plain_password": login.password,
-            }
-        producer = aiokafka.AIOKafkaProducer(**options)
-        try:
-            await producer.start()
-            await producer.send_and_wait(topic, b"v")
-        except aiokafka.errors.KafkaError as error:
-            raise LoginError(str(error)) from error
-        finally:
-            await producer.stop()
+    options: dict[str, Any] = {
+        "bootstrap_servers": bootstrap,
+        "security_protocol": login.protocol,
+        "sasl_mechanism": login.mechanism,
+    }
+    if login.ca:
+        options["ssl_context"] = ssl.create_default_context(cafile=login.ca)
+    if login.mechanism == OAUTH:
+        options["sasl_oauth_token_provider"] = Provider()
+    else:
+        options |= {"sasl_plain_username": login.user, "sasl_plain_password": login.password}
+    with collecting("aiokafka"):
+        failure = asyncio.run(_aio_failure(options, topic))
+    if failure:
+        raise LoginError(failure)
+
+    async def read() -> bytes | None:
         async with aiokafka.AIOKafkaConsumer(
             topic, group_id=f"g-{topic}", auto_offset_reset="earliest", **options
         ) as consumer:
@@ -109,7 +103,20 @@ def aio(bootstrap: str, login: Login, topic: str) -> bytes | None:
             value: bytes | None = found.value
             return value
 
-    return asyncio.run(run())
+    return asyncio.run(read())
+
+
+async def _aio_failure(options: dict[str, Any], topic: str) -> str:
+    """Write a record. Return the error of the producer; empty if there is none."""
+    producer = aiokafka.AIOKafkaProducer(**options)
+    try:
+        await producer.start()
+        await producer.send_and_wait(topic, b"v")
+    except aiokafka.errors.KafkaError as error:
+        return str(error) or type(error).__name__
+    finally:
+        await producer.stop()
+    return ""
 
 
 def kafka_python(bootstrap: str, login: Login, topic: str) -> bytes | None:
