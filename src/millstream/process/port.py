@@ -34,19 +34,8 @@ def free_port(in_a_row: int = 1) -> int:
     )
 
 
-def is_occupied(port: int) -> bool:
-    """Whether a process listens on the port. Connections that were closed there a moment ago do
-    not occupy it: a server that starts again takes the same port."""
-    return not _can_bind(port, reuse=True)
-
-
 def _is_free(port: int) -> bool:
-    return _can_bind(port, reuse=False)
-
-
-def _can_bind(port: int, *, reuse: bool) -> bool:
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
         try:
             probe.bind((HOST, port))
         except OSError:

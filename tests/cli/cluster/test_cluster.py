@@ -230,19 +230,6 @@ def test_up_prints_why_a_broker_does_not_start(tmp_path: Path) -> None:
     assert not _listens(up.etcd_port)
 
 
-@pytest.mark.parametrize("option", ["--etcd-port", "--port", "--http-port"])
-def test_up_names_the_port_that_another_process_uses(run: Run, tmp_path: Path, option: str) -> None:
-    require_etcd()
-    arguments = Up(tmp_path, brokers=2).arguments
-    at = arguments.index(option) + 1
-    number = int(arguments[at]) + 1
-    with socket.create_server(("127.0.0.1", number)):
-        outcome = run("cluster", "up", *arguments)
-    assert outcome.code == 1, outcome
-    assert f"cannot listen on 127.0.0.1:{number}" in outcome.error
-    assert f"choose other ports with {option}" in outcome.error
-
-
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -37,7 +37,7 @@ from millstream.process.etcd_server import (
     is_etcd_installed,
     join_members,
 )
-from millstream.process.port import HOST, is_occupied
+from millstream.process.port import HOST
 from millstream.process.server_process import ServerFailed, ServerProcess, stop_all
 
 START_S_MAX: Final = 60.0
@@ -183,7 +183,6 @@ class _LocalCluster:
                 f"etcd-{number + 1}", self._folder, EtcdEndpoints(HOST, first, first + 1), _FLAGS
             )
             self._members.append(member)
-            _require_free_ports(member.name, (first, first + 1), "--etcd-port")
         join_members(self._members)
         self._start(self._members)
         return "etcd://" + ",".join(member.address for member in self._members)
@@ -197,8 +196,6 @@ class _LocalCluster:
             endpoints = BrokerEndpoints(HOST, plan.port + number, plan.http_port + number)
             settings = {**_replication_settings(plan.count), **own, **plan.settings}
             broker = BrokerServer(f"broker-{number + 1}", self._folder, endpoints, settings)
-            _require_free_ports(broker.name, (endpoints.port,), "--port")
-            _require_free_ports(broker.name, (endpoints.http_port,), "--http-port")
             if plan.security is not None:
                 broker.config_file = plan.security.settings_file
                 broker.http_token = plan.security.http_token
@@ -260,17 +257,6 @@ class _LocalCluster:
             if server.has_exited() and server.name not in self._reported:
                 self._reported.add(server.name)
                 note(f"{server.name} has ended ({_describe(server.returncode or 0)}).")
-
-
-def _require_free_ports(name: str, ports: Sequence[int], option: str) -> None:
-    """Raise CommandError if another process listens where a server will listen."""
-    for port in ports:
-        if is_occupied(port):
-            raise CommandError(
-                ExitCode.FAILED,
-                f"{name} cannot listen on {HOST}:{port}: another process does. Stop that process,"
-                f" or choose other ports with {option}.",
-            )
 
 
 def _prepare_security(folder: Path, brokers: int, port: int) -> SecureSetup:
