@@ -108,7 +108,7 @@ def test_quotas_are_recorded(client: RawClient) -> None:
     )
     client.call(AlterClientQuotasRequest(entries=[entry]))
     event = await_event(client, "AlterClientQuotas", "quota:user=bob")
-    assert event["detail"] == "producer_byte_rate=1e+09"
+    assert event["detail"] == "producer_byte_rate=1000000000"
 
 
 def test_responses_that_come_later_are_recorded(client: RawClient) -> None:
