@@ -339,6 +339,24 @@ def test_old_clients_are_throttled_after_their_mutations(client: QuotaClient) ->
     assert response.throttle_time_ms > 0
 
 
+def test_topics_that_are_created_when_used_count_as_mutations(client: QuotaClient) -> None:
+    """Otherwise a client could create topics without limit by asking for them."""
+    alter(client, client.entity, {"controller_mutation_rate": 1.0})
+    names = [f"used-{number}" for number in range(20)]
+    wanted = [MetadataRequest.Topic(name=name) for name in [*names, "not/a/name"]]
+    request = MetadataRequest(topics=wanted, allow_auto_topic_creation=True)
+    response = client.call(request, 12)
+    codes = [row.error_code for row in response.topics]
+    # As in Kafka, topics above the quota are still unknown. Clients ask for them again.
+    assert set(codes[:-1]) == {0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert codes[0] == 0
+    assert codes[-1] == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert response.throttle_time_ms > 0
+    # The connection is not read meanwhile, so the quota admits a topic then.
+    again = client.call(MetadataRequest(topics=[wanted[-2]], allow_auto_topic_creation=True), 12)
+    assert [row.error_code for row in again.topics] == [0]
+
+
 def test_quotas_survive_a_restart(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, {"quota.window.num": 2}) as process:
         with RawClient(process.host, process.port) as connection:

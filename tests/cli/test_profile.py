@@ -78,6 +78,8 @@ def test_a_password_is_asked_for(run: Run, no_profiles: Path) -> None:
     assert outcome.code == 0, outcome
     assert "from-prompt" not in outcome.out + outcome.error
     assert '"sasl.password" = "from-prompt"' in no_profiles.read_text()
+    empty = run("profile", "create", "q", "--sasl-password", "-", stdin="")
+    assert (empty.code, "standard input has no password" in empty.error) == (2, True), empty
 
 
 def test_an_option_wins_over_the_environment_which_wins_over_the_profile(

@@ -74,6 +74,19 @@ def test_all_clients_have_them() -> None:
     assert worker.admin_options == {**SASL, "config": {"a": 1, "b": 2}}
 
 
+def test_the_text_of_settings_has_no_secret() -> None:
+    secret = {"config": {"ssl.key.password": "hidden-key"}}
+    worker = {**secret, "consumer": secret, "producer": {**SASL, **secret}}
+    for settings in (
+        ProducerSettings.of({**SASL, "ssl_password": "hidden", **secret}),
+        ConsumerSettings.of({**SASL, **secret}),
+        WorkerSettings.of({**SASL, **worker}),
+    ):
+        assert "alice" in repr(settings)
+        assert "secret" not in repr(settings)
+        assert "hidden" not in repr(settings)
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

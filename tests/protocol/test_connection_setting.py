@@ -42,3 +42,29 @@ def test_librdkafka_and_java_names_mean_the_same() -> None:
 
 def test_tls_files_are_ignored_without_a_protocol_that_encrypts() -> None:
     assert _parse(ssl_ca_location="a").tls is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        'username="ann" password="it\'s \\"s3cret\\"";',
+        "username='ann' password='it\\'s \"s3cret\"';",
+        "password='it\\'s \"s3cret\"' username=ann",
+    ],
+)
+def test_jaas_has_the_quotes_and_the_escapes_of_java(options: str) -> None:
+    parsed = _parse(
+        security_protocol="SASL_SSL",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config=f"a.b.PlainLoginModule required {options}",
+    )
+    assert parsed.login == Login("PLAIN", "ann", 'it\'s "s3cret"')
+
+
+def test_malformed_jaas_is_rejected_without_its_password() -> None:
+    text = "a.b.PlainLoginModule username='ann' password='s3cret';"
+    with pytest.raises(SettingError, match=r"sasl\.jaas\.config must be a login module") as caught:
+        _parse(security_protocol="SASL_SSL", sasl_mechanism="PLAIN", sasl_jaas_config=text)
+    assert "s3cret" not in str(caught.value)
+    # A connection without a login ignores it, like the other properties of a login.
+    assert _parse(sasl_jaas_config=text).login is None

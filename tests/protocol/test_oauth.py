@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -114,6 +115,52 @@ def test_a_token_is_kept_until_most_of_its_lifetime_has_passed() -> None:
     cache.forget(login)
     assert cache.token(login) == "token-3"
     assert cache.token(OAuthLogin("http://host/token", "other", SECRET)) == "token-4"
+
+
+def test_a_valid_token_serves_while_the_endpoint_fails() -> None:
+    login = OAuthLogin("http://host/token", "app", SECRET)
+    now = 1000.0
+    outcomes: list[Token | ConnectionLost] = [Token("first", 100.0)]
+    calls = 0
+
+    def fetch(_: OAuthLogin) -> Token:
+        nonlocal calls
+        calls += 1
+        if isinstance(outcomes[-1], ConnectionLost):
+            raise outcomes[-1]
+        return outcomes[-1]
+
+    cache = TokenCache(fetch, lambda: now)
+    assert cache.token(login) == "first"
+    outcomes.append(ConnectionLost("the endpoint is down"))
+    now = 1080.0
+    assert [cache.token(login), cache.token(login)] == ["first", "first"]
+    assert calls == 2, "not every login waits for an endpoint that is down"
+    now = 1099.0
+    assert cache.token(login) == "first"
+    assert calls == 3
+    now = 1100.0
+    with pytest.raises(ConnectionLost, match="down"):
+        cache.token(login)
+    outcomes.append(Token("second", 100.0))
+    assert cache.token(login) == "second"
+
+
+def test_an_endpoint_that_does_not_speak_http_is_reported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        login = OAuthLogin(f"http://127.0.0.1:{server.getsockname()[1]}/token", "app", SECRET)
+        with pytest.raises(ConnectionLost, match="gave no token"):
+            fetch_token(login)
+        thread.join(10)
 
 
 def _parse(**properties: str) -> object:

@@ -30,15 +30,29 @@ def test_exchange() -> None:
 
 @pytest.mark.parametrize(
     "challenge",
-    [b"", b"e=other-error", _CHALLENGE.replace(b"r=rO", b"r=XX"), _CHALLENGE[:-4] + b"0"],
+    [
+        b"",
+        b"e=other-error",
+        b"\xff",
+        _CHALLENGE.replace(b"r=rO", b"r=XX"),
+        _CHALLENGE.replace(b"s=W2", b"s=!"),
+        _CHALLENGE[:-4] + b"0",
+        _CHALLENGE[:-4] + b"many",
+    ],
 )
 def test_challenges_that_are_none(challenge: bytes) -> None:
     with pytest.raises(BrokerError, match="not SCRAM's"):
         _exchange().final(challenge)
 
 
+def test_a_challenge_that_makes_the_password_easy_to_guess_is_rejected() -> None:
+    with pytest.raises(BrokerError, match="4095 iterations are too few"):
+        _exchange().final(_CHALLENGE.replace(b"i=4096", b"i=4095"))
+
+
 def test_server_that_does_not_know_the_password() -> None:
     scram = _exchange()
     scram.final(_CHALLENGE)
-    with pytest.raises(BrokerError, match="did not prove"):
-        scram.check(_SIGNATURE.replace(b"v=6", b"v=7"))
+    for response in (_SIGNATURE.replace(b"v=6", b"v=7"), b"v=6", b"\xff", b""):
+        with pytest.raises(BrokerError, match="did not prove"):
+            scram.check(response)

@@ -21,6 +21,7 @@ from collections.abc import Coroutine
 from typing import Any, cast
 
 from millstream.broker.audit.audited import Recorder
+from millstream.broker.audit.certificate_login import record_login
 from millstream.broker.context import (
     AccessDeniedError,
     CloseConnectionError,
@@ -144,6 +145,7 @@ class Session:
         authentication = services.authentication
         if authentication is not None and listener in authentication.listeners:
             self._client.login = ClientLogin(authentication, listener, self._client, connection)
+        record_login(services.audit, connection.principal, connection.address, listener)
         self._clock = services.clock
         self._listener = listener
         self._limits = limits

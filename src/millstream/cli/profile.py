@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -30,7 +31,8 @@ _SECURITY: Final = {
     "ssl_keyfile": "ssl.key.location",
     "ssl_password": "ssl.key.password",
 }
-#: The value of a password option that asks for the password.
+#: The value of a password option that asks for the password, or reads a line of standard input. The
+#: arguments of a process are visible to other users of the host.
 _ASK: Final = "-"
 
 _NameArgument: TypeAlias = Annotated[
@@ -76,7 +78,8 @@ def create(
     ] = None,
     sasl_username: Annotated[str | None, _security("sasl_username", "NAME", "The user.")] = None,
     sasl_password: Annotated[
-        str | None, _security("sasl_password", "TEXT", "The password; - asks for it.")
+        str | None,
+        _security("sasl_password", "TEXT", "The password; - asks for it, or reads standard input."),
     ] = None,
     ssl_cafile: Annotated[
         str | None, _security("ssl_cafile", "FILE", "Certificates of trusted authorities.")
@@ -88,7 +91,7 @@ def create(
         str | None, _security("ssl_keyfile", "FILE", "The key of the client's certificate.")
     ] = None,
     ssl_password: Annotated[
-        str | None, _security("ssl_password", "TEXT", "The password of the key; - asks for it.")
+        str | None, _security("ssl_password", "TEXT", "The password of the key; likewise.")
     ] = None,
     use: Annotated[bool, typer.Option("--use", help="Also make it the current profile.")] = False,
     replace: Annotated[
@@ -131,8 +134,12 @@ def create(
 def _password(given: str | None, prompt: str) -> str | None:
     if given != _ASK:
         return given
-    answer: str = typer.prompt(prompt, hide_input=True, err=True)
-    return answer
+    if sys.stdin.isatty():
+        return str(typer.prompt(prompt, hide_input=True, err=True))
+    line = sys.stdin.readline().rstrip("\r\n")
+    if not line:
+        raise CommandError(ExitCode.USAGE, "standard input has no password.")
+    return line
 
 
 @app.command(epilog=EXIT_CODES_HELP)

@@ -84,16 +84,16 @@ class ConnectionSettings(Checked):
     security_protocol: SecurityProtocol | None = None
     sasl_mechanism: SaslMechanism | None = None
     sasl_username: str | None = None
-    sasl_password: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
     #: A file with the certificates of the authorities that the client trusts; the system's if None.
     ssl_cafile: str | Path | None = None
     #: The client's own certificate and its key, for brokers that ask for one.
     ssl_certfile: str | Path | None = None
     ssl_keyfile: str | Path | None = None
-    ssl_password: str | None = None
+    ssl_password: str | None = field(default=None, repr=False)
     ssl_check_hostname: bool = True
-    #: Properties of librdkafka, by its names. They override the options.
-    config: Mapping[str, Any] = field(default_factory=dict)
+    #: Properties of librdkafka, by its names. They override the options. They may be secrets.
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.config, Mapping):

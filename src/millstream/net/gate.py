@@ -105,6 +105,7 @@ class Gate:
         "failures",
         "handshakes",
         "limits",
+        "on_failed_handshake",
         "rates",
         "receive_buffer",
         "refused_open",
@@ -127,6 +128,9 @@ class Gate:
         self.rates: EntryRates | None = None
         #: TLS handshakes in progress. Their connections count in `connections`.
         self.handshakes = 0
+        #: Called with the listener, the address of the client, the kind of failure and the reason
+        #: when a handshake fails.
+        self.on_failed_handshake: Callable[[str, str, str, str], None] | None = None
         self._addresses: Counter[str] = Counter()
         self._listeners: Counter[str] = Counter()
         self._pool: dict[int, list[bytearray]] = {}

@@ -322,6 +322,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if reason:
             error = RejectedRequestError(Rejection.HANDSHAKE, reason, api="a TLS connection")
             gate.rejections.note(error, address, self._clock.monotonic())
+        if gate.on_failed_handshake is not None:
+            gate.on_failed_handshake(self._connection.listener, address, failure, reason)
         self._on_ended(self)
 
     # Input

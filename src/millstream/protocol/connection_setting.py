@@ -6,18 +6,17 @@ names work.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from millstream.model.bootstrap import PORT_DEFAULT
+from millstream.model.jaas import parse_jaas
 from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.error import SettingError
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 OAUTHBEARER: Final = "OAUTHBEARER"
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
-_JAAS_FIELD: Final = re.compile(r'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 class Address(NamedTuple):
@@ -153,7 +152,7 @@ def _tls(properties: ClientProperties) -> Tls:
 
 
 def _login(properties: ClientProperties, is_needed: bool) -> Login | OAuthLogin | None:
-    jaas = dict(_JAAS_FIELD.findall(properties.pop_text("sasl.jaas.config", "")))
+    jaas = _jaas(properties, is_needed)
     mechanisms = properties.pop("sasl.mechanisms")
     mechanism = properties.pop("sasl.mechanism", mechanisms)
     user = properties.pop("sasl.username", jaas.get("username"))
@@ -174,6 +173,17 @@ def _login(properties: ClientProperties, is_needed: bool) -> Login | OAuthLogin 
             " both, must be given"
         )
     return Login(mechanism.upper(), user, password)
+
+
+def _jaas(properties: ClientProperties, is_needed: bool) -> dict[str, str]:
+    text = properties.pop_text("sasl.jaas.config", "")
+    if not text.strip() or not is_needed:
+        return {}
+    try:
+        return parse_jaas(text)
+    except ValueError as error:
+        # Neither this error nor its cause quotes the text, which has a password.
+        raise SettingError(f"{properties.prefix}sasl.jaas.config must be {error}") from None
 
 
 class _TokenProperties(NamedTuple):

@@ -2,12 +2,14 @@
 
 All connections of a process with the same credentials share one token. It is fetched again when
 `_RENEWAL_SHARE` of its lifetime has passed, so that executors of a long job never log in with an
-expired one.
+expired one. If the endpoint fails then, the present token serves until it expires.
 """
 
 from __future__ import annotations
 
 import base64
+import http.client
+import logging
 import ssl
 import threading
 import time
@@ -22,9 +24,13 @@ import msgspec
 from millstream.protocol.connection_setting import OAuthLogin
 from millstream.protocol.error import ConnectionLost
 
+_logger = logging.getLogger(__name__)
+
 _FETCH_S_MAX: Final = 10.0
 _RESPONSE_BYTES_MAX: Final = 1 << 20
 _RENEWAL_SHARE: Final = 0.8
+#: The time from a renewal that failed to the next one, while the present token is valid.
+_RETRY_S: Final = 5.0
 #: The lifetime of a token whose response has none (RFC 6749 recommends that it has one).
 _LIFETIME_S_DEFAULT: Final = 60.0
 
@@ -34,6 +40,14 @@ class Token(NamedTuple):
 
     text: str
     lifetime_s: float
+
+
+class _Kept(NamedTuple):
+    """A token of the cache. Times are those of the cache's clock."""
+
+    text: str
+    renew_at: float
+    expires_at: float
 
 
 class TokenCache:
@@ -47,16 +61,25 @@ class TokenCache:
         self._fetch = fetch
         self._clock = clock
         self._lock = threading.Lock()
-        self._tokens: dict[OAuthLogin, tuple[str, float]] = {}
+        self._tokens: dict[OAuthLogin, _Kept] = {}
 
     def token(self, login: OAuthLogin) -> str:
         """Return a valid token. Raises ConnectionLost if the endpoint returns none."""
         with self._lock:
-            text, renew_at = self._tokens.get(login, ("", 0.0))
-            now = self._clock()
-            if not text or now >= renew_at:
+            kept, now = self._tokens.get(login), self._clock()
+            if kept is not None and now < kept.renew_at:
+                return kept.text
+            try:
                 text, lifetime_s = self._fetch(login)
-                self._tokens[login] = (text, now + lifetime_s * _RENEWAL_SHARE)
+            except ConnectionLost as error:
+                if kept is None or now >= kept.expires_at:
+                    raise
+                _logger.warning("%s; the present token is used until it expires", error)
+                retry_at = min(now + _RETRY_S, kept.expires_at)
+                self._tokens[login] = kept._replace(renew_at=retry_at)
+                return kept.text
+            renew_at, expires_at = now + lifetime_s * _RENEWAL_SHARE, now + lifetime_s
+            self._tokens[login] = _Kept(text, renew_at, expires_at)
             return text
 
     def forget(self, login: OAuthLogin) -> None:
@@ -91,8 +114,8 @@ def fetch_token(login: OAuthLogin) -> Token:
     except urllib.error.HTTPError as error:
         error.close()
         raise _failed(login, f"HTTP status {error.code}") from None
-    except OSError as error:
-        raise _failed(login, str(error)) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _failed(login, str(error) or type(error).__name__) from None
     except ValueError:
         raise _failed(login, "its response is not a token response in JSON") from None
     return Token(found.access_token, found.expires_in)

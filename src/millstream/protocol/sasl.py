@@ -20,7 +20,11 @@ from millstream.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 if TYPE_CHECKING:
     from millstream.protocol.broker_connection import BrokerConnection
 
+#: As in Kafka's client. Fewer make the password easy to guess for a server that only claims to be
+#: a broker.
+_ITERATIONS_MIN: Final = 4096
 _ITERATIONS_MAX: Final = 1_000_000
+_NOT_SCRAM: Final = "the broker's challenge is not SCRAM's"
 
 
 def log_in(connection: BrokerConnection, login: Login | OAuthLogin) -> int:
@@ -96,12 +100,17 @@ class Scram:
 
     def final(self, challenge: bytes) -> bytes:
         """Return the proof for the server's challenge. Raises BrokerError if it is malformed."""
-        fields = _fields(challenge)
-        nonce, salt, count = fields.get("r", ""), fields.get("s", ""), fields.get("i", "")
-        is_sound = nonce.startswith(self._nonce) and count.isdigit()
-        if not is_sound or not 0 < int(count) <= _ITERATIONS_MAX:
-            raise _failed("the broker's challenge is not SCRAM's")
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, base64.b64decode(salt), int(count))
+        try:
+            fields = _fields(challenge)
+            nonce, count = fields["r"], int(fields["i"])
+            salt = base64.b64decode(fields["s"], validate=True)
+        except (KeyError, ValueError):
+            raise _failed(_NOT_SCRAM) from None
+        if not nonce.startswith(self._nonce) or not 0 < count <= _ITERATIONS_MAX:
+            raise _failed(_NOT_SCRAM)
+        if count < _ITERATIONS_MIN:
+            raise _failed(f"{count} iterations are too few: at least {_ITERATIONS_MIN} are safe")
+        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, count)
         without_proof = f"c=biws,r={nonce}"
         message = f"{self._bare},{challenge.decode()},{without_proof}".encode()
         client_key = self._mac(salted, b"Client Key")
@@ -113,7 +122,10 @@ class Scram:
 
     def check(self, response: bytes) -> None:
         """Raise BrokerError unless the server's signature proves that it knows the password."""
-        given = base64.b64decode(_fields(response).get("v", ""))
+        try:
+            given = base64.b64decode(_fields(response).get("v", ""))
+        except ValueError:
+            given = b""
         if not hmac.compare_digest(given, self._signature):
             raise _failed("the broker did not prove that it knows the password")
 

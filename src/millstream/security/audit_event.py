@@ -28,14 +28,14 @@ class AuditEvent(NamedTuple):
     """One line of the audit trail."""
 
     kind: AuditKind
-    #: The API's name, or the SASL mechanism for an authentication.
+    #: The API's name; for an authentication the SASL mechanism, or TLS for a certificate.
     action: str
     principal: str
     address: str
     client_id: str
     #: Such as `topic:orders` or `user:alice`; empty if the event has none.
     resource: str
-    #: `ok`, or the name of the error code.
+    #: `ok`, or the name of the error code; for a rejected certificate the kind of failure.
     outcome: str
     #: More about the event, for people.
     detail: str = ""

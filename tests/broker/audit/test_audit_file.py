@@ -17,6 +17,15 @@ def test_lines_are_appended_also_after_a_restart(tmp_path: Path) -> None:
     assert path.read_bytes() == b"line 0\nline 1\nline 2\n"
 
 
+def test_an_incomplete_line_does_not_spoil_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "audit.json"
+    path.write_bytes(b"line 0\nli")
+    file = AuditFile(SystemDisk(), path, 1000, 3)
+    file.write(b"line 1\n")
+    file.close()
+    assert path.read_bytes().splitlines() == [b"line 0", b"li", b"line 1"]
+
+
 def test_a_full_file_is_renamed_and_the_oldest_one_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "audit.json"
     file = AuditFile(SystemDisk(), path, 10, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from harness.broker_process import BrokerProcess, wait_until
 from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
 from harness.server_set import ServerSet
+from harness.tls_process import TlsBroker, TlsHome, exchange
 from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply
@@ -106,7 +108,7 @@ def test_quotas_are_recorded(client: RawClient) -> None:
     )
     client.call(AlterClientQuotasRequest(entries=[entry]))
     event = await_event(client, "AlterClientQuotas", "quota:user=bob")
-    assert event["detail"] == "producer_byte_rate=1e+09"
+    assert event["detail"] == "producer_byte_rate=1000000000"
 
 
 def test_responses_that_come_later_are_recorded(client: RawClient) -> None:
@@ -225,3 +227,34 @@ def test_every_broker_of_a_cluster_records_its_changes(tmp_path: Path) -> None:
             assert event["broker"] == number
         for client in clients.values():
             client.close()
+
+
+def test_logins_by_certificates_are_recorded_and_rejected_ones_too(tmp_path: Path) -> None:
+    stranger = TlsHome(tmp_path / "stranger")
+    stranger.client("eve")
+    settings = {"audit.enable": "true", "ssl.principal.mapping.rules": "RULE:^CN=(al[^,]*),.*$/$1/"}
+    with TlsBroker(tmp_path / "broker", settings, ssl_client_auth="required") as broker:
+        assert exchange(broker.tls_port, broker.tls.context("alice")) == "ok"
+        foreign = broker.tls.context()
+        foreign.load_cert_chain(stranger.folder / "eve.pem")
+        for context in (broker.tls.context(), foreign, broker.tls.context("bob")):
+            assert exchange(broker.tls_port, context) != "ok"
+        # A port scanner is no login.
+        with socket.create_connection((broker.host, broker.tls_port)) as scanner:
+            scanner.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            scanner.recv(1)
+        with RawClient(broker.host, broker.port) as client:
+            client.create_topic("t")
+            await_event(client, "CreateTopics", "topic:t")
+            found = [event for event in events(client) if event["action"] == "TLS"]
+    assert {event["kind"] for event in found} == {"authentication"}
+    assert {event["resource"] for event in found} == {"listener:SSL"}
+    assert {event["address"] for event in found} == {"127.0.0.1"}
+    outcomes = [(event["principal"], event["outcome"]) for event in found]
+    assert outcomes == [
+        ("User:alice", "ok"),
+        ("", "no_certificate"),
+        ("", "certificate"),
+        ("", "principal"),
+    ]
+    assert all(event["detail"] for event in found[1:])

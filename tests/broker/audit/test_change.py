@@ -5,6 +5,10 @@ from __future__ import annotations
 from millstream.broker.audit import change
 from millstream.broker.handlers import ENTRIES
 from millstream.wire.api import ApiKey
+from millstream.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -13,6 +17,7 @@ from millstream.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
 )
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
@@ -104,6 +109,45 @@ def test_passwords_of_users_are_not_read() -> None:
     (found,) = change.users_altered(request, AlterUserScramCredentialsResponse(results=[row]))
     assert found.resource == "user:a"
     assert "SECRET" not in repr(found)
+
+
+def test_acls_have_the_words_of_commands() -> None:
+    creation = CreateAclsRequest.Creation(
+        resource_type=5,
+        resource_name="spark-",
+        resource_pattern_type=4,
+        principal="User:alice",
+        host="*",
+        operation=4,
+        permission_type=3,
+    )
+    request = CreateAclsRequest(creations=[creation])
+    made = CreateAclsResponse(results=[CreateAclsResponse.Result()])
+    (found,) = change.acls_created(request, made)
+    assert found.resource == "acl:transactional-id/prefixed/spark-"
+    assert found.detail == "allow User:alice from *: write"
+    creation.operation = 99
+    (found,) = change.acls_created(request, made)
+    assert found.detail == "allow User:alice from *: 99"
+
+
+def test_quotas_have_all_digits() -> None:
+    entry = AlterClientQuotasRequest.Entry
+    ops = [
+        entry.Op(key="producer_byte_rate", value=1_234_567_890.0),
+        entry.Op(key="request_percentage", value=12.5),
+        entry.Op(key="consumer_byte_rate", remove=True),
+    ]
+    entity = [entry.Entity(entity_type="user", entity_name="alice")]
+    row = AlterClientQuotasResponse.Entry(
+        entity=[AlterClientQuotasResponse.Entry.Entity(entity_type="user", entity_name="alice")]
+    )
+    request = AlterClientQuotasRequest(entries=[entry(entity=entity, ops=ops)])
+    (found,) = change.quotas_altered(request, AlterClientQuotasResponse(entries=[row]))
+    assert found.resource == "quota:user=alice"
+    assert found.detail == (
+        "producer_byte_rate=1234567890, request_percentage=12.5, consumer_byte_rate removed"
+    )
 
 
 def test_members_that_an_operator_removes() -> None:

@@ -235,6 +235,24 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+@pytest.mark.parametrize(
+    ("option", "offset"), [("--port", 2), ("--http-port", 0), ("--etcd-port", 1)]
+)
+def test_up_does_not_take_another_process_for_its_own(
+    run: Run, tmp_path: Path, option: str, offset: int
+) -> None:
+    """A broker of the user may use the default ports already, and would look like a new one."""
+    ports = {name: free_port(3) for name in ("--port", "--http-port", "--etcd-port")}
+    given = [word for name, port in ports.items() for word in (name, str(port))]
+    with socket.create_server(("127.0.0.1", ports[option] + offset)) as server:
+        outcome = run("cluster", "up", "--data", str(tmp_path / "data"), *given)
+        assert outcome.code == 1, outcome
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert f"another process listens on {address}" in outcome.error
+        assert option in outcome.error
+    assert not (tmp_path / "data").exists()
+
+
 @pytest.mark.parametrize("arguments", [("--brokers", "0"), ("--set", "x")])
 def test_wrong_usage(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     outcome = run("cluster", "up", "--data", str(tmp_path), *arguments)
@@ -243,8 +261,9 @@ def test_wrong_usage(run: Run, tmp_path: Path, arguments: tuple[str, ...]) -> No
 
 def test_up_rejects_data_of_an_etcd_of_another_size(run: Run, tmp_path: Path) -> None:
     require_etcd()
+    up = Up(tmp_path, brokers=3)
     for number in (1, 2, 3):
-        (tmp_path / f"etcd-{number}").mkdir()
-    outcome = run("cluster", "up", "--data", str(tmp_path))
+        (tmp_path / "data" / f"etcd-{number}").mkdir(parents=True)
+    outcome = run("cluster", "up", *up.arguments)
     assert outcome.code == 2, outcome
     assert "--etcd-members 3" in outcome.error

@@ -33,6 +33,8 @@ def test_no_file_means_no_profiles(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("ssl.key.pem", True),
         ("sasl.oauthbearer.client.secret", True),
         ("sasl.jaas.config", True),
+        ("sasl.oauthbearer.assertion.private.key.passphrase", True),
+        ("sasl.oauthbearer.token.endpoint.url", False),
         ("sasl.username", False),
         ("ssl.key.location", False),
         ("security.protocol", False),

@@ -2,14 +2,17 @@
 
 When the file would exceed `bytes_max`, it is renamed to `<name>.1`, the former `.1` to `.2`, and so
 on. At most `files_max` files exist. Lines are in the page cache when `write` returns; they are not
-synced.
+synced. A line that a crash or a full disk left incomplete is ended before the next one.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from millstream.env.disk import Disk, File
+
+_END_OF_LINE: Final = b"\n"
 
 
 class AuditFile:
@@ -43,6 +46,9 @@ class AuditFile:
         self._disk.mkdir(self._path.parent)
         self._file = self._disk.open(self._path, create=True)
         self._size = self._file.size()
+        if self._size and self._file.pread(1, self._size - 1) != _END_OF_LINE:
+            self._file.write(_END_OF_LINE, self._size)
+            self._size += len(_END_OF_LINE)
         return self._file
 
     def _rotate(self) -> None:

@@ -8,9 +8,11 @@ transaction are recorded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from enum import IntEnum
 from typing import Any, Final
 
 from millstream.broker.audit.audited import Change
+from millstream.model.acl import Operation, PatternType, Permission, ResourceType, label
 from millstream.model.error import ErrorCode
 
 #: Names of the resource types of configs.
@@ -64,30 +66,37 @@ def configs_altered(request: Any, response: Any) -> Iterable[Change]:
 
 def acls_created(request: Any, response: Any) -> Iterable[Change]:
     for wanted, row in zip(request.creations, response.results, strict=False):
-        yield Change(
-            f"acl:{wanted.resource_type}/{wanted.resource_pattern_type}/{wanted.resource_name}",
-            row.error_code,
-            _rule(wanted),
+        resource = _pattern(
+            wanted.resource_type, wanted.resource_pattern_type, wanted.resource_name
         )
+        yield Change(resource, row.error_code, _rule(wanted))
 
 
 def acls_deleted(request: Any, response: Any) -> Iterable[Change]:
     for wanted, row in zip(request.filters, response.filter_results, strict=False):
         if not row.matching_acls:
-            yield Change(f"acl:{wanted.resource_type_filter}", row.error_code, "no ACL matched")
+            resource = f"acl:{_term(ResourceType, wanted.resource_type_filter)}"
+            yield Change(resource, row.error_code, "no ACL matched")
         for found in row.matching_acls:
-            yield Change(
-                f"acl:{found.resource_type}/{found.pattern_type}/{found.resource_name}",
-                row.error_code or found.error_code,
-                _rule(found),
-            )
+            resource = _pattern(found.resource_type, found.pattern_type, found.resource_name)
+            yield Change(resource, row.error_code or found.error_code, _rule(found))
+
+
+def _pattern(resource_type: int, pattern_type: int, name: str) -> str:
+    return f"acl:{_term(ResourceType, resource_type)}/{_term(PatternType, pattern_type)}/{name}"
 
 
 def _rule(acl: Any) -> str:
-    return (
-        f"{acl.principal} from {acl.host}: operation {acl.operation}, permission"
-        f" {acl.permission_type}"
-    )
+    permission = _term(Permission, acl.permission_type)
+    return f"{permission} {acl.principal} from {acl.host}: {_term(Operation, acl.operation)}"
+
+
+def _term(kind: type[IntEnum], value: int) -> str:
+    """Return a term of ACLs; a number that is none of them as it is."""
+    try:
+        return label(kind(value))
+    except ValueError:
+        return str(value)
 
 
 def users_altered(request: Any, response: Any) -> Iterable[Change]:
@@ -107,9 +116,15 @@ def quotas_altered(request: Any, response: Any) -> Iterable[Change]:
             for each in row.entity
         )
         detail = ", ".join(
-            f"{op.key} removed" if op.remove else f"{op.key}={op.value:g}" for op in wanted.ops
+            f"{op.key} removed" if op.remove else f"{op.key}={_figure(op.value)}"
+            for op in wanted.ops
         )
         yield Change(f"quota:{entity}", row.error_code, detail)
+
+
+def _figure(value: float) -> str:
+    """Return a number with all of its digits; a whole one as an integer."""
+    return str(int(value)) if value.is_integer() else str(value)
 
 
 def groups_deleted(request: Any, response: Any) -> Iterable[Change]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from millstream.broker.config.config_source import ConfigError
 from millstream.broker.config.listener_address import EMBEDDED_STORE
 from millstream.broker.config.listener_setting import listener_setting
+from millstream.model.jaas import parse_jaas
 from millstream.security.sasl.exchange import Mechanism
-from millstream.security.sasl.jaas import parse_jaas
 
 if TYPE_CHECKING:
     from millstream.broker.config.broker_config import BrokerConfig

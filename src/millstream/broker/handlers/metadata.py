@@ -2,9 +2,10 @@
 
 Describes topics by name, by id (from version 10), or all topics. A topic that does not exist is
 created if both the broker (`auto.create.topics.enable`) and the client allow it; the response then
-waits for it. Brokers have their addresses for the client's listener. A leader that has just closed
-its connection to this broker is not named: its partitions have no leader until the cluster elects
-one.
+waits for it. Its partitions count for the client's quota on mutations: a topic above the quota is
+not created, as in Kafka, and clients ask for it again. Brokers have their addresses for the
+client's listener. A leader that has just closed its connection to this broker is not named: its
+partitions have no leader until the cluster elects one.
 
 A list of all topics leaves out topics that the client may not describe. A client may ask for its
 authorized operations on topics, and in versions 8 to 10 on the cluster.
@@ -19,6 +20,7 @@ from typing import Any, Final
 from millstream.broker.audit.audited import Change, record_change
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
+from millstream.broker.quota.client_throttle import MutationQuota
 from millstream.broker.topic import is_internal
 from millstream.metadata.cluster_record import TopicRecord
 from millstream.model.acl import Operation, ResourceType
@@ -124,9 +126,14 @@ async def _create_then_describe(
     denied: Container[str],
     context: Context,
 ) -> MetadataResponse:
-    failures = await context.services.topics.create_missing(missing)
+    quota = MutationQuota(context, strict_since=0)
+    rejected = _charge(missing, context, quota)
+    failures = await context.services.topics.create_missing(
+        [name for name in missing if name not in rejected]
+    )
     for name in missing:
-        code = failures[name].code if name in failures else ErrorCode.NONE
+        failure = rejected.get(name) or failures.get(name)
+        code = ErrorCode.NONE if failure is None else failure.code
         record_change(context, context.api_name, Change(f"topic:{name}", code, "created when used"))
     rows = []
     for each in wanted:
@@ -135,7 +142,24 @@ async def _create_then_describe(
         if error is not None and row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             row.error_code = error.code
         rows.append(row)
-    return _respond(request, rows, context)
+    response = _respond(request, rows, context)
+    response.throttle_time_ms = quota.throttle_ms
+    return response
+
+
+def _charge(names: Iterable[str], context: Context, quota: MutationQuota) -> dict[str, BrokerError]:
+    """Charge the partitions of new topics to the client's quota. Return the topics that cannot be
+    created: their names are invalid, or they are above the quota. Internal topics are free."""
+    topics = context.services.topics
+    rejected: dict[str, BrokerError] = {}
+    for name in names:
+        try:
+            topics.validate_name(name)
+            if not is_internal(name):
+                quota.take(topics.config.topics.num_partitions)
+        except BrokerError as error:
+            rejected[name] = error
+    return rejected
 
 
 async def _describe_many(

@@ -12,6 +12,7 @@ from millstream.broker.audit.audit_file import AuditFile
 from millstream.broker.audit.audit_queue import AuditQueue
 from millstream.broker.audit.audit_topic import AuditApi, AuditTopic
 from millstream.broker.audit.audit_writer import AuditWriter
+from millstream.broker.audit.certificate_login import RejectedCertificates
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.cluster_size import ClusterSize
@@ -174,6 +175,7 @@ class ServiceBuilder:
         writer.start(runtime.supervisor)
         runtime.undo.push_async_callback(writer.stop)
         services.audit = queue
+        runtime.gate.on_failed_handshake = RejectedCertificates(queue).record
         audit_gauges.show_audit(runtime.metrics, queue, writer)
 
     def _start_quotas(self, services: Services) -> None:

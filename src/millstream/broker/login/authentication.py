@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from millstream.broker.login.failed_login import FailedLogins
+from millstream.model.jaas import parse_jaas, plain_users
 from millstream.security.credential_store import CredentialStore
 from millstream.security.sasl.exchange import (
     Accepted,
@@ -24,7 +25,6 @@ from millstream.security.sasl.exchange import (
     Mechanism,
     Work,
 )
-from millstream.security.sasl.jaas import parse_jaas, plain_users
 from millstream.security.sasl.oauth_bearer import OAuthBearerServer
 from millstream.security.sasl.plain import PlainServer
 from millstream.security.sasl.scram import ScramServer

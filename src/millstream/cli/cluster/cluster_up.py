@@ -38,11 +38,14 @@ from millstream.process.etcd_server import (
     join_members,
 )
 from millstream.process.port import HOST
+from millstream.process.readiness import listens
 from millstream.process.server_process import ServerFailed, ServerProcess, stop_all
 
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
 _POLL_S: Final = 0.2
+#: For clients and for the other members.
+_PORTS_OF_MEMBER: Final = 2
 _FLAGS: Final = (
     *("--auto-compaction-mode", "periodic", "--auto-compaction-retention", "1h"),
     *("--log-level", "warn"),
@@ -123,6 +126,11 @@ def up(
     `admin` may do anything until ACLs say more. The output says how to connect.
     """
     own = parse_pairs(settings or (), "--set")
+    _require_free(port, brokers, "--port")
+    _require_free(http_port, brokers, "--http-port")
+    if metadata is None:
+        for number in range(etcd_members):
+            _require_free(_etcd_port(etcd_port, number), _PORTS_OF_MEMBER, "--etcd-port")
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True)
     cluster = _LocalCluster(data)
@@ -178,7 +186,7 @@ class _LocalCluster:
                 f" {present}.",
             )
         for number in range(count):
-            first = port + 10 * number
+            first = _etcd_port(port, number)
             member = EtcdMember(
                 f"etcd-{number + 1}", self._folder, EtcdEndpoints(HOST, first, first + 1), _FLAGS
             )
@@ -257,6 +265,24 @@ class _LocalCluster:
             if server.has_exited() and server.name not in self._reported:
                 self._reported.add(server.name)
                 note(f"{server.name} has ended ({_describe(server.returncode or 0)}).")
+
+
+def _etcd_port(port: int, number: int) -> int:
+    """Return the first port of an etcd member; `number` counts from 0."""
+    return port + 10 * number
+
+
+def _require_free(port: int, count: int, option: str) -> None:
+    """Raise CommandError if another process listens on one of the ports.
+
+    Otherwise that process could be taken for the new one: it is ready, and has other data."""
+    for taken in range(port, port + count):
+        if listens(HOST, taken):
+            raise CommandError(
+                ExitCode.FAILED,
+                f"another process listens on {HOST}:{taken}: stop it, or choose other ports with"
+                f" {option}.",
+            )
 
 
 def _prepare_security(folder: Path, brokers: int, port: int) -> SecureSetup:

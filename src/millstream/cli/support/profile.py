@@ -34,7 +34,7 @@ FILE_VARIABLE: Final = "MILLSTREAM_PROFILE_FILE"
 MASK: Final = "********"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 _SECRET: Final = re.compile(
-    r"password|secret|\.pem\Z|\.key\Z|oauthbearer\.config|jaas", re.IGNORECASE
+    r"pass(?:word|phrase)|secret|\.pem\Z|\.key\Z|oauthbearer\.config|jaas", re.IGNORECASE
 )
 #: Properties that name the location of a key and not the key.
 _PATH: Final = re.compile(r"\.location\Z")

@@ -22,7 +22,9 @@ def database_at(address: str, table: str) -> Database:
         from millstream.client.outbox.sqlite import SqliteDatabase
 
         return SqliteDatabase(rest[1:], table)
+    # The address may have a password.
+    given = f"{scheme}://..." if separator else "without a scheme"
     raise UsageError(
-        f"{address!r} is not a database address: use postgresql://USER@HOST/NAME, or sqlite:///FILE"
-        " (sqlite:////FILE for a path from the root)."
+        f"An address {given} is not a database address: use postgresql://USER@HOST/NAME, or"
+        " sqlite:///FILE (sqlite:////FILE for a path from the root)."
     )

@@ -6,9 +6,9 @@ import dataclasses
 from typing import Final
 
 from millstream.model.definition import ConfigType, setting
+from millstream.model.jaas import check_jaas
 from millstream.model.sentinel import INT32_MAX
 from millstream.security.sasl.exchange import SCRAM_MECHANISMS, Mechanism
-from millstream.security.sasl.jaas import check_jaas
 
 _STRING, _INT, _LONG = ConfigType.STRING, ConfigType.INT, ConfigType.LONG
 _LIST, _PASSWORD = ConfigType.LIST, ConfigType.PASSWORD

@@ -126,9 +126,10 @@ class WorkerSettings(ConnectionSettings):
     #: OpenTelemetry: True, False or a TracerProvider. By default a worker is traced if the program
     #: has set a global tracer provider before.
     tracing: TracingOption = None
-    #: Further options of the consumer and the producer. They override the worker's.
-    consumer: dict[str, Any] = field(default_factory=dict)
-    producer: dict[str, Any] = field(default_factory=dict)
+    #: Further options of the consumer and the producer. They override the worker's. They may be
+    #: secrets.
+    consumer: dict[str, Any] = field(default_factory=dict, repr=False)
+    producer: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         ConnectionSettings.__post_init__(self)

@@ -3,9 +3,10 @@
     org.apache.kafka.common.security.plain.PlainLoginModule required
         username="broker" password="secret" user_alice="alice-secret";
 
-The class name is not checked: the setting's mechanism says which options count. `user_<name>`
-options of PLAIN are the users that may log in. `username` and `password` are the broker's own,
-for connections to other brokers.
+Values have double quotes, single quotes or none. The class name is not checked: the setting's
+mechanism says which options count. In a broker's settings, `user_<name>` options of PLAIN are the
+users that may log in, and `username` and `password` are the broker's own, for connections to other
+brokers.
 """
 
 from __future__ import annotations
@@ -16,11 +17,22 @@ from typing import Final
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _HEAD: Final = re.compile(r"\s*[\w.$]+\s+(?P<flag>\w+)")
 _OPTION: Final = re.compile(
-    r"\s+(?P<name>[\w.\-]+)\s*=\s*(?:\"(?P<quoted>(?:[^\"\\]|\\.)*)\"|(?P<bare>[^\s;\"]+))",
-    re.DOTALL,
+    r"""\s+(?P<name>[\w.\-]+)\s*=\s*
+    (?:"(?P<double>(?:[^"\\]|\\.)*)" | '(?P<single>(?:[^'\\]|\\.)*)' | (?P<bare>[^\s;"']+))""",
+    re.DOTALL | re.VERBOSE,
 )
 _END: Final = re.compile(r"\s*;?\s*\Z")
-_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
+#: The characters of Java's `StreamTokenizer`. After a backslash, other characters are themselves.
+_ESCAPED: Final = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+}
 _USER_PREFIX: Final = "user_"
 _EXPECTED: Final = (
     'a login module such as "<class> required username=\\"...\\" password=\\"...\\";"'
@@ -36,13 +48,25 @@ def parse_jaas(text: str) -> dict[str, str]:
     options: dict[str, str] = {}
     position = head.end()
     while (found := _OPTION.match(text, position)) is not None:
-        quoted = found["quoted"]
-        value = found["bare"] if quoted is None else _ESCAPE.sub(r"\1", quoted)
-        options[found["name"]] = value
+        options[found["name"]] = _value(found)
         position = found.end()
     if not _END.match(text, position):
         raise ValueError(_EXPECTED)
     return options
+
+
+def _value(option: re.Match[str]) -> str:
+    if option["bare"] is not None:
+        return option["bare"]
+    quoted = option["single"] if option["double"] is None else option["double"]
+    return _ESCAPE.sub(_unescaped, quoted)
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    code = escape[1]
+    if code[0] in "01234567":
+        return chr(int(code, 8))
+    return _ESCAPED.get(code, code)
 
 
 def check_jaas(text: str) -> None:

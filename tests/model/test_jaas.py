@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.security.sasl.jaas import check_jaas, parse_jaas, plain_users
+from millstream.model.jaas import check_jaas, parse_jaas, plain_users
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
@@ -21,8 +21,12 @@ PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
         (f"{PLAIN} required username=a password=b;", {"username": "a", "password": "b"}),
         (f'  {PLAIN}  required\n  user_al="\\"q\\"\\\\" ;', {"user_al": '"q"\\'}),
         (f'{PLAIN} REQUIRED username = "a"', {"username": "a"}),
+        (f"{PLAIN} required username='a' password='b \"c\" \\'d';",
+         {"username": "a", "password": "b \"c\" 'd"}),
+        (f'{PLAIN} required password="it\'s";', {"password": "it's"}),
+        (f'{PLAIN} required password="a\\tb\\101\\$";', {"password": "a\tbA$"}),
     ],
-)
+)  # fmt: skip
 def test_options_are_parsed(text: str, options: dict[str, str]) -> None:
     assert parse_jaas(text) == options
 
@@ -30,7 +34,7 @@ def test_options_are_parsed(text: str, options: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", PLAIN, f"{PLAIN} required username=", f'{PLAIN} required "x";', f"{PLAIN} never a=b;",
-     f'{PLAIN} required password="open;'],
+     f'{PLAIN} required password="open;', f"{PLAIN} required password='open;"],
 )  # fmt: skip
 def test_other_text_is_rejected_without_showing_it(text: str) -> None:
     with pytest.raises(ValueError, match="a login module such as") as caught:
