@@ -443,7 +443,9 @@ def test_a_delegation_token_logs_its_owner_in(secure: Secure) -> None:
         ended = client.call(
             ExpireDelegationTokenRequest(hmac=made.hmac, expiry_time_period_ms=-1), 2
         )
-        assert (ended.error_code, ended.expiry_timestamp_ms) == (0, -1)
+        assert ended.error_code == 0
+        # As in Kafka the present time, which tools show as the end of the token.
+        assert made.issue_timestamp_ms <= ended.expiry_timestamp_ms <= time.time() * 1000
         gone = client.call(RenewDelegationTokenRequest(hmac=made.hmac), 2)
         assert gone.error_code == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
     with secure.client() as client:
