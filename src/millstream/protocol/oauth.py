@@ -8,6 +8,7 @@ expired one.
 from __future__ import annotations
 
 import base64
+import http.client
 import ssl
 import threading
 import time
@@ -93,6 +94,8 @@ def fetch_token(login: OAuthLogin) -> Token:
         raise _failed(login, f"HTTP status {error.code}") from None
     except OSError as error:
         raise _failed(login, str(error)) from None
+    except http.client.HTTPException:
+        raise _failed(login, "it does not speak HTTP") from None
     except ValueError:
         raise _failed(login, "its response is not a token response in JSON") from None
     return Token(found.access_token, found.expires_in)
