@@ -143,7 +143,9 @@ class Session:
         self._client.apis = services.apis
         authentication = services.authentication
         if authentication is not None and listener in authentication.listeners:
-            self._client.login = ClientLogin(authentication, listener, self._client, connection)
+            self._client.login = ClientLogin(
+                authentication, listener, self._client, connection, tasks
+            )
         self._clock = services.clock
         self._listener = listener
         self._limits = limits
