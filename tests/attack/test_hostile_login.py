@@ -137,6 +137,36 @@ def test_malformed_logins_fail(victim: Victim, count: int) -> None:
     attack(victim.broker.ports[SASL], count, _strike_sasl)
 
 
+async def _strike_raw_sasl(line: Line, random_: random.Random) -> None:
+    """Try one hostile login without request headers; it must not succeed."""
+    mechanism = random_.choice(MECHANISMS)
+    line.send(frame(SaslHandshakeRequest(mechanism=mechanism), 0))
+    if await line.receive_frame() is None:
+        return
+    tokens = (
+        _random_bytes(random_) or b"?",
+        b"\0admin\0" + _random_bytes(random_),
+        _client_first("admin", random_),
+        _mutated(_client_first("alice", random_), random_) or b"?",
+        # Requests count as messages of the mechanism.
+        frame(ApiVersionsRequest(), 0)[4:],
+        frame(SaslAuthenticateRequest(auth_bytes=b"\0admin\0admin"), 2)[4:],
+    )
+    for token in random_.sample(tokens, 2):
+        line.send_frame(token)
+        response = await line.receive_frame()
+        if response is None:
+            return
+        # A challenge is no login.
+        assert mechanism != "PLAIN"
+        assert response.startswith(b"r=")
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_malformed_logins_without_headers_fail(victim: Victim, count: int) -> None:
+    attack(victim.broker.ports[SASL], count, _strike_raw_sasl)
+
+
 async def _strike_tls(line: Line, random_: random.Random) -> None:
     """One hostile start of TLS: records that are malformed, cut short, oversized or no TLS."""
     hello = bytes.fromhex("16030100c8010000c40303") + random_.randbytes(193)

@@ -229,6 +229,91 @@ def test_a_waiting_connection_that_closes_leaves_the_queue() -> None:
     assert world.gate.connections == 1
 
 
+def test_another_handler_receives_the_frames_until_it_hands_over() -> None:
+    world = World()
+    connection, transport, first = world.connect()
+    second = Recorder(connection)
+    assert connection.hand_over(second) is first
+    feed(connection, transport, frame(b"a"))
+    assert connection.hand_over(first) is second
+    feed(connection, transport, frame(b"b"))
+    assert (first.frames, second.frames) == ([b"b"], [b"a"])
+    connection.connection_lost(None)
+    assert (first.was_closed, second.was_closed) == (1, 0)
+    # Too late: nothing is handled any more.
+    assert connection.hand_over(second) is second
+    connection.connection_lost(None)
+    assert (first.was_closed, second.was_closed) == (1, 0)
+
+
+def connect_without_login(world: World) -> tuple[Connection, FakeTransport, Recorder]:
+    connection, transport, handler = world.connect()
+    connection.frame_bytes_max = 90
+    return connection, transport, handler
+
+
+def test_clients_without_a_login_do_not_use_up_the_memory_for_requests() -> None:
+    world = World(ConnectionLimits(request_bytes_max=800))
+    strangers = [connect_without_login(world) for _ in range(5)]
+    for connection, transport, _ in strangers:
+        feed(connection, transport, frame(b"x" * 40)[:10])
+    # An eighth of the memory has room for two of them: the oldest ones end.
+    assert [transport.aborted for _, transport, _ in strangers] == [True] * 3 + [False] * 2
+    assert world.gate.reserved_bytes == 0
+    assert world.gate.rejections.counts[Rejection.AUTHENTICATION] == 3
+    client, transport, handler = world.connect()
+    feed(client, transport, frame(b"y" * 780)[:10])
+    assert world.gate.reserved_bytes == 784
+    assert transport.reading
+    for connection, transport, handler in strangers[3:]:
+        feed(connection, transport, frame(b"x" * 40)[10:])
+        assert handler.frames == [b"x" * 40]
+    assert world.gate.logins.reserved_bytes == 0
+
+
+def test_a_large_request_without_a_login_does_not_end_small_ones() -> None:
+    world = World(ConnectionLimits(request_bytes_max=800))
+    small = [connect_without_login(world) for _ in range(6)]
+    for connection, transport, _ in small:
+        feed(connection, transport, frame(b"x" * 10)[:8])
+    large, large_transport, _ = connect_without_login(world)
+    feed(large, large_transport, frame(b"y" * 80)[:8])
+    assert large_transport.closed
+    for connection, transport, handler in small:
+        feed(connection, transport, frame(b"x" * 10)[8:])
+        assert handler.frames == [b"x" * 10]
+
+
+def test_memory_for_a_login_is_released_when_the_connection_is_lost() -> None:
+    world = World()
+    connection, transport, _ = connect_without_login(world)
+    feed(connection, transport, frame(b"x" * 80)[:10])
+    assert world.gate.logins.reserved_bytes == 84
+    connection.connection_lost(None)
+    assert world.gate.logins.reserved_bytes == 0
+    assert world.gate.reserved_bytes == 0
+
+
+def test_a_login_may_end_with_the_request_that_is_received_in_parts() -> None:
+    world = World()
+    connection, transport, handler = connect_without_login(world)
+    receive = handler.receive
+
+    def log_in(body: memoryview) -> None:
+        connection.frame_bytes_max = None
+        receive(body)
+
+    handler.receive = log_in  # type: ignore[method-assign]
+    feed(connection, transport, frame(b"x" * 80)[:10])
+    feed(connection, transport, frame(b"x" * 80)[10:])
+    assert handler.frames == [b"x" * 80]
+    assert world.gate.logins.reserved_bytes == 0
+    feed(connection, transport, frame(b"y" * 200)[:10])
+    assert world.gate.reserved_bytes == 204
+    connection.connection_lost(None)
+    assert world.gate.reserved_bytes == 0
+
+
 def test_a_slow_sender_is_disconnected() -> None:
     world = World(ConnectionLimits(frame_ms_max=1000))
     connection, transport, _ = world.connect()

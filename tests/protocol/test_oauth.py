@@ -97,6 +97,23 @@ def test_an_endpoint_that_cannot_be_reached_is_reported() -> None:
         fetch_token(login)
 
 
+def test_an_endpoint_that_does_not_speak_http_is_reported() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def respond() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
+        with pytest.raises(ConnectionLost, match="does not speak HTTP"):
+            fetch_token(OAuthLogin(url, "app", SECRET))
+        thread.join()
+
+
 def test_a_token_is_kept_until_most_of_its_lifetime_has_passed() -> None:
     login = OAuthLogin("http://host/token", "app", SECRET)
     now = 1000.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from millstream.metadata.image import EMPTY_IMAGE
@@ -80,5 +81,10 @@ def test_a_token_logs_in_its_owner_until_it_expires(mechanism: Mechanism) -> Non
     assert store(now_ms=500).token(mechanism, "t").identity is None
     assert store().token(mechanism, "u").identity is None
     assert store(token_secret=None).token(mechanism, "t").identity is None
+    grouped = replace(IMAGE, tokens=Map({"t": msgspec.structs.replace(TOKEN, groups=("g",))}))
+    of_group = CredentialStore(lambda: grouped, lambda: 100, token_secret="key")
+    identity = of_group.token(mechanism, "t").identity
+    assert identity is not None
+    assert identity.groups == ("g",)
     # All brokers derive the same credential.
     assert store().token(mechanism, "t") == store().token(mechanism, "t")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from millstream.metadata.security_record import TokenRecord
+from millstream.metadata.security_record import TokenRecord, decode_token, encode_token
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.principal import Principal
 from millstream.security.credential_store import token_hmac
@@ -41,6 +41,12 @@ def test_lifetimes(lifetime_ms: int, expiry_ms: int, expiry_ms_max: int) -> None
     )
 
 
+def test_a_token_keeps_the_groups_of_its_owner() -> None:
+    made = create_token("t", ALICE, ALICE, [], -1, LIMITS, 0, ("contractors",))
+    assert made.groups == ("contractors",)
+    assert decode_token(encode_token(made)) == made
+
+
 def test_only_users_have_tokens() -> None:
     with pytest.raises(BrokerError) as caught:
         create_token("t", ALICE, ALICE, [Principal("Group", "g")], -1, LIMITS, 0)
@@ -71,8 +77,17 @@ def test_others_may_do_nothing_and_expired_tokens_stay_expired() -> None:
     with pytest.raises(BrokerError) as caught:
         renew_token(made, ALICE, -1, LIMITS, 5100)
     assert caught.value.code is ErrorCode.DELEGATION_TOKEN_EXPIRED
-    with pytest.raises(BrokerError):
-        expire_token(made, EVE, -1, 5001)
+    with pytest.raises(BrokerError) as caught:
+        expire_token(made, ALICE, 10, 5100)
+    assert caught.value.code is ErrorCode.DELEGATION_TOKEN_EXPIRED
+    for period_ms in (-1, 10):
+        with pytest.raises(BrokerError) as caught:
+            expire_token(made, EVE, period_ms, 5100)
+        assert caught.value.code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
+
+
+def test_an_expired_token_can_be_ended() -> None:
+    assert expire_token(token(), ALICE, -1, 5100) is None
 
 
 def test_tokens_are_found_by_their_hmac() -> None:
@@ -85,7 +100,9 @@ def test_tokens_are_found_by_their_hmac() -> None:
 
 def test_clients_see_their_own_tokens() -> None:
     of_alice = token()
-    of_eve = msgspec.structs.replace(of_alice, token_id="e", owner="User:eve", renewers=())
+    of_eve = msgspec.structs.replace(
+        of_alice, token_id="e", owner="User:eve", requester="User:eve", renewers=()
+    )
     both = [of_alice, of_eve]
 
     def hidden(_: TokenRecord) -> bool:
@@ -97,3 +114,12 @@ def test_clients_see_their_own_tokens() -> None:
     assert list(visible_tokens(both, EVE, [EVE], 5001, hidden)) == [of_eve]
     assert list(visible_tokens(both, ALICE, None, 5100, hidden)) == []
     assert list(visible_tokens(both, ALICE, None, 5001, lambda _: True)) == both
+
+
+def test_the_requester_sees_a_token_and_may_not_change_it() -> None:
+    made = msgspec.structs.replace(token(), requester="User:eve")
+    assert list(visible_tokens([made], EVE, None, 5001, lambda _: False)) == [made]
+    assert list(visible_tokens([made], EVE, [EVE], 5001, lambda _: False)) == [made]
+    with pytest.raises(BrokerError) as caught:
+        renew_token(made, EVE, -1, LIMITS, 5001)
+    assert caught.value.code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH

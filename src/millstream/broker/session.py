@@ -144,8 +144,14 @@ class Session:
         self._client.apis = services.apis
         authentication = services.authentication
         if authentication is not None and listener in authentication.listeners:
+<<<<<<< HEAD
             self._client.login = ClientLogin(authentication, listener, self._client, connection)
         record_login(services.audit, connection.principal, connection.address, listener)
+=======
+            self._client.login = ClientLogin(
+                authentication, listener, self._client, connection, tasks
+            )
+>>>>>>> h-auth
         self._clock = services.clock
         self._listener = listener
         self._limits = limits

@@ -61,6 +61,8 @@ class TokenRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     owner: str
     requester: str
     renewers: tuple[str, ...] = ()
+    #: The owner's groups, without the kind, when it created the token itself.
+    groups: tuple[str, ...] = ()
     issued_ms: int
     expiry_ms: int
     expiry_ms_max: int

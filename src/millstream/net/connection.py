@@ -75,6 +75,12 @@ def _bad_size(size: int, frame_bytes_max: int) -> RejectedRequestError:
     return RejectedRequestError(Rejection.FRAME, text)
 
 
+def _no_login_memory() -> RejectedRequestError:
+    return RejectedRequestError(
+        Rejection.AUTHENTICATION, "too many incomplete requests of clients without a login"
+    )
+
+
 class Connection(asyncio.BufferedProtocol):
     """Splits input into frames, and sends responses. Made by the listener for each socket."""
 
@@ -91,6 +97,7 @@ class Connection(asyncio.BufferedProtocol):
         "_gate",
         "_handler",
         "_in_pass",
+        "_is_login_frame",
         "_make_handler",
         "_on_lost",
         "_outgoing",
@@ -131,13 +138,16 @@ class Connection(asyncio.BufferedProtocol):
         self.port = 0
         #: The client's identity by its TLS certificate; ANONYMOUS without one.
         self.principal = ANONYMOUS
-        #: Maximum size of this connection's frames, if it is below the gate's.
+        #: Maximum size of this connection's frames until its client is authenticated; None for the
+        #: gate's. Until then an incomplete frame does not use the memory for requests.
         self.frame_bytes_max: int | None = None
         #: Buffer of the frame that is being received, with its length prefix; None if the next byte
         #: goes to the shared receive buffer.
         self._frame: bytearray | None = None
         self._frame_bytes = 0
         self._filled = 0
+        #: Whether `_frame` belongs to the memory for logins.
+        self._is_login_frame = False
         #: Bytes read but not handled, because reading is stopped; at most one receive buffer.
         self._backlog = bytearray()
         #: Bits of HELD, BLOCKED, MEMORY, CLOSING, THROTTLED. Outside of a pass the transport is
@@ -207,6 +217,11 @@ class Connection(asyncio.BufferedProtocol):
             self._run(memoryview(frame))
             return
         self._frame_since = None
+        if self._is_login_frame:
+            self._is_login_frame = False
+            self._gate.logins.release(self)
+            self._run(memoryview(frame)[:size])
+            return
         try:
             self._run(memoryview(frame)[:size])
         finally:
@@ -240,7 +255,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         if self._stopped & MEMORY:
             self._gate.forget(self._memory_ready)
-        if self._frame is not None and self._frame_bytes > _LENGTH_BYTES:
+        if self._is_login_frame:
+            self._is_login_frame = False
+            self._gate.logins.release(self)
+        elif self._frame is not None and self._frame_bytes > _LENGTH_BYTES:
             self._gate.release(self._frame)
         self._frame = None
         self._backlog.clear()
@@ -249,6 +267,15 @@ class Connection(asyncio.BufferedProtocol):
         handler.closed()
 
     # Called by the handler
+
+    def hand_over(self, handler: FrameHandler) -> FrameHandler:
+        """Let another handler receive the frames that follow the present pass, and everything else;
+        return the former one. Nothing changes if the connection is lost."""
+        former = self._handler
+        if former is None:
+            return handler
+        self._handler = handler
+        return former
 
     def send(self, segments: Sequence[Item]) -> None:
         """Queue a response; it leaves at the end of the current pass, or now outside of a pass.
@@ -311,6 +338,14 @@ class Connection(asyncio.BufferedProtocol):
         self._close_reason = reason
         if self._transport is not None:
             self._transport.abort()
+
+    def evict(self) -> None:
+        """End the incomplete request of a client that is not authenticated, in favor of the logins
+        of others. Called by the memory for logins."""
+        self._frame = None
+        self._is_login_frame = False
+        self._gate.rejections.note(_no_login_memory(), self.address, self._clock.monotonic())
+        self.abort("rejected")
 
     def check(self, now: float) -> None:
         """Close the connection if the client stalls or idles for too long."""
@@ -397,12 +432,23 @@ class Connection(asyncio.BufferedProtocol):
             self._begin(bytearray(_LENGTH_BYTES), _LENGTH_BYTES, rest)
             return
         size = _LENGTH.unpack_from(rest)[0] + _LENGTH_BYTES
+        if self.frame_bytes_max is not None:
+            self._store_login(size, rest)
+            return
         frame = self._gate.reserve(size)
         if frame is None:
             self._backlog += rest
             self._gate.wait(size, self._memory_ready)
             self._pause(MEMORY)
             return
+        self._begin(frame, size, rest)
+
+    def _store_login(self, size: int, rest: memoryview) -> None:
+        """Store the start of an incomplete frame of a client that is not authenticated."""
+        frame = self._gate.reserve_for_login(self, size)
+        if frame is None:
+            raise _no_login_memory()
+        self._is_login_frame = True
         self._begin(frame, size, rest)
 
     def _begin(self, frame: bytearray, size: int, start: memoryview | bytearray) -> None:

@@ -3,7 +3,8 @@
 A frame that does not fit into the shared receive buffer gets a buffer of its own, reserved from
 `request_bytes_max` before it is allocated. When no memory is left, the connection stops reading and
 waits in a queue. It is called back as soon as enough memory was released. So the broker slows its
-clients down instead of growing.
+clients down instead of growing. Clients that are not authenticated have memory of their own
+(`login_memory.py`).
 
 The process has one receive buffer: a transport requests it, fills it and hands it over in one step
 of the loop, so it never holds bytes of two connections.
@@ -18,12 +19,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from millstream.model.failure import CallbackFailures, CallbackKind
+from millstream.net.login_memory import LoginMemory, Owner
 from millstream.net.rejection import RejectedRequestError, Rejection, Rejections
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 _POOLED_BYTES_MIN = 64 * 1024
 _POOLED_BYTES_MAX = 4 * 1024 * 1024
 _POOLED_BUFFERS_MAX = 4
+#: The share of the memory for requests that clients may use before they are authenticated.
+_LOGIN_SHARE = 1 / 8
 #: Rejected connections that stay open for a pause before they are closed.
 REFUSED_MAX = 1000
 
@@ -105,7 +109,11 @@ class Gate:
         "failures",
         "handshakes",
         "limits",
+<<<<<<< HEAD
         "on_failed_handshake",
+=======
+        "logins",
+>>>>>>> h-auth
         "rates",
         "receive_buffer",
         "refused_open",
@@ -121,6 +129,8 @@ class Gate:
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         #: Bytes of frame buffers in use; at most `limits.request_bytes_max`.
         self.reserved_bytes = 0
+        #: Incomplete requests of clients that are not authenticated.
+        self.logins = LoginMemory()
         self.connections = 0
         #: Rejected connections that are closed after a pause; at most `REFUSED_MAX`.
         self.refused_open = 0
@@ -219,6 +229,11 @@ class Gate:
         if self._waiting or self.reserved_bytes + capacity > self.limits.request_bytes_max:
             return None
         return self._allocate(capacity)
+
+    def reserve_for_login(self, owner: Owner, size: int) -> bytearray | None:
+        """Return a buffer of `size` bytes for a client that is not authenticated; None if there is
+        no room. The owner gives it back by `logins.release`."""
+        return self.logins.reserve(owner, size, int(self.limits.request_bytes_max * _LOGIN_SHARE))
 
     def wait(self, size: int, ready: Callable[[], None]) -> None:
         """Call `ready` once `size` bytes are free, in the order of the calls."""

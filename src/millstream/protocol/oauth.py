@@ -114,8 +114,10 @@ def fetch_token(login: OAuthLogin) -> Token:
     except urllib.error.HTTPError as error:
         error.close()
         raise _failed(login, f"HTTP status {error.code}") from None
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise _failed(login, str(error) or type(error).__name__) from None
+    except http.client.HTTPException:
+        raise _failed(login, "it does not speak HTTP") from None
     except ValueError:
         raise _failed(login, "its response is not a token response in JSON") from None
     return Token(found.access_token, found.expires_in)

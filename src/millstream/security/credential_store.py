@@ -113,4 +113,9 @@ def token_hmac(secret: str, token_id: str) -> bytes:
 
 def token_identity(record: TokenRecord) -> Identity:
     """Return the identity of a client that has logged in with a token: its owner."""
-    return Identity(parse_principal(record.owner), expires_ms=record.expiry_ms, is_token=True)
+    return Identity(
+        parse_principal(record.owner),
+        expires_ms=record.expiry_ms,
+        is_token=True,
+        groups=record.groups,
+    )

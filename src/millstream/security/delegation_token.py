@@ -1,8 +1,9 @@
 """The rules of delegation tokens (KIP-48): creation, renewal, expiry, and who may do what. Pure.
 
-A token has an owner, for whom clients log in with it, and renewers. Owner and renewers may renew
-and expire a token, and see it. A token is valid until `expiry_ms`; a renewal sets a later time, at
-most `expiry_ms_max`. Times are in milliseconds since the epoch.
+A token has an owner, for whom clients log in with it, a requester, who created it, and renewers.
+Owner and renewers may renew and expire a token; the requester may see it too. A client that logs in
+with a token is in the groups of the login that created it. A token is valid until `expiry_ms`; a
+renewal sets a later time, at most `expiry_ms_max`. Times are in milliseconds since the epoch.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def create_token(
     lifetime_ms: int,
     limits: TokenLimits,
     now_ms: int,
+    groups: tuple[str, ...] = (),
 ) -> TokenRecord:
     """Return a new token. A lifetime of 0 or less means the longest that the settings allow. Raises
     BrokerError."""
@@ -47,6 +49,7 @@ def create_token(
         owner=str(owner),
         requester=str(requester),
         renewers=tuple(map(str, named)),
+        groups=groups,
         issued_ms=now_ms,
         expiry_ms=min(expiry_ms_max, now_ms + limits.renewal_ms_max),
         expiry_ms_max=expiry_ms_max,
@@ -58,7 +61,8 @@ def renew_token(
 ) -> TokenRecord:
     """Return the token with a later expiry. A period of 0 or less means the longest that the
     settings allow. Raises BrokerError."""
-    _check(token, who, now_ms)
+    _check_valid(token, now_ms)
+    _check_owner(token, who)
     longest_ms = limits.renewal_ms_max
     renewal_ms = min(period_ms, longest_ms) if period_ms > 0 else longest_ms
     return msgspec.structs.replace(token, expiry_ms=min(token.expiry_ms_max, now_ms + renewal_ms))
@@ -68,10 +72,11 @@ def expire_token(
     token: TokenRecord, who: Principal, period_ms: int, now_ms: int
 ) -> TokenRecord | None:
     """Return the token with its expiry after `period_ms`. A negative period returns None: the token
-    ends at once. Raises BrokerError."""
-    _check(token, who, now_ms)
+    ends at once, also if it has expired. Raises BrokerError."""
+    _check_owner(token, who)
     if period_ms < 0:
         return None
+    _check_valid(token, now_ms)
     return msgspec.structs.replace(token, expiry_ms=min(token.expiry_ms_max, now_ms + period_ms))
 
 
@@ -90,26 +95,29 @@ def visible_tokens(
     now_ms: int,
     may_see: Callable[[TokenRecord], bool],
 ) -> Iterator[TokenRecord]:
-    """Yield the valid tokens of `owners` that `who` owns, may renew, or has the right to see; None
-    is all owners."""
+    """Yield the valid tokens that `who` owns, has requested, may renew, or has the right to see.
+    Each is owned, requested or renewed by one of `owners`; None is anyone."""
     wanted = None if owners is None else [str(owner) for owner in owners]
     for token in tokens:
         if token.expiry_ms <= now_ms:
             continue
-        if wanted is not None and not any(is_owner_or_renewer(token, each) for each in wanted):
+        if wanted is not None and not any(_concerns(token, each) for each in wanted):
             continue
-        if is_owner_or_renewer(token, str(who)) or may_see(token):
+        if _concerns(token, str(who)) or may_see(token):
             yield token
 
 
-def is_owner_or_renewer(token: TokenRecord, principal: str) -> bool:
-    return principal == token.owner or principal in token.renewers
+def _concerns(token: TokenRecord, principal: str) -> bool:
+    return principal in (token.owner, token.requester, *token.renewers)
 
 
-def _check(token: TokenRecord, who: Principal, now_ms: int) -> None:
+def _check_valid(token: TokenRecord, now_ms: int) -> None:
     if token.expiry_ms <= now_ms:
         raise BrokerError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "the token has expired")
-    if not is_owner_or_renewer(token, str(who)):
+
+
+def _check_owner(token: TokenRecord, who: Principal) -> None:
+    if str(who) not in (token.owner, *token.renewers):
         raise BrokerError(
             ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, "only its owner and renewers may do that"
         )

@@ -22,6 +22,23 @@ def test_an_address_is_slow_after_too_many_failures_in_a_minute() -> None:
     assert not failures.is_slow("a", PERIOD_S + 1)
 
 
+def test_the_addresses_of_an_ipv6_network_count_as_one() -> None:
+    failures = FailedLogins(2)
+    failures.note("2001:db8::1", 0.0)
+    failures.note("2001:db8::ffff:1", 0.0)
+    assert failures.is_slow("2001:db8:0:0:9::", 1.0)
+    assert not failures.is_slow("2001:db8:0:1::1", 1.0)
+    failures.note("fe80::1%eth0", 0.0)
+    failures.note("fe80::2%eth0", 0.0)
+    assert failures.is_slow("fe80::3%eth0", 1.0)
+    for number in range(WAITING_MAX):
+        assert failures.begin_wait(f"2001:db8::{number}")
+    assert not failures.begin_wait("2001:db8::99")
+    for number in range(WAITING_MAX):
+        failures.end_wait(f"2001:db8::{number}")
+    assert failures.begin_wait("2001:db8::99")
+
+
 def test_few_logins_of_an_address_wait() -> None:
     failures = FailedLogins(1)
     assert [failures.begin_wait("a") for _ in range(WAITING_MAX + 1)] == [True] * WAITING_MAX + [

@@ -133,18 +133,44 @@ def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def body() -> None:
         async with serving() as (server, url):
-            held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(3)]
+            held = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
+            # The oldest ones end: they send nothing.
+            for reader, _ in held[:2]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+            for _ in range(5):
+                assert (await get(f"{url}/healthz"))[0] == 200
+            for _, writer in held:
+                writer.close()
+
+    run(body)
+
+
+def test_a_request_is_not_ended_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "CONNECTIONS_MAX", 3)
+    all_asked, may_end = asyncio.Event(), asyncio.Event()
+    asked = 0
+
+    async def render(_: HttpServer) -> bytes:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            all_asked.set()
+        await may_end.wait()
+        return b""
+
+    monkeypatch.setattr(HttpServer, "_render", render)
+
+    async def body() -> None:
+        async with serving() as (server, url):
+            answers = [asyncio.create_task(get(f"{url}/metrics")) for _ in range(3)]
+            await all_asked.wait()
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             with contextlib.suppress(ConnectionError):
                 assert await reader.read() == b""
             writer.close()
-            for _, other in held:
-                other.close()
-                await other.wait_closed()
-            status = 0
-            while status != 200:
-                with contextlib.suppress(aiohttp.ClientError):
-                    status, _ = await get(f"{url}/healthz")
+            may_end.set()
+            assert [status for status, _ in await asyncio.gather(*answers)] == [200] * 3
 
     run(body)
 

@@ -153,6 +153,14 @@ def test_learning_allows_everything_and_keeps_what_was_needed() -> None:
     assert not rights.would_allow("User:alice", HOST, Operation.WRITE, TOPIC, "orders")
 
 
+def test_learning_knows_the_groups_of_a_user() -> None:
+    rights = authorizer(allow("Group:readers", READ, topic("orders")), is_learning=True)
+    rights.decide((ALICE._replace(groups=("Group:readers",)), *KEY[1:]))
+    rights.decide((Principal("User", "bob"), *KEY[1:]))
+    found = {each.principal: rights.would_allow(*each) for each in rights.observations}
+    assert found == {"User:alice": True, "User:bob": False}
+
+
 def test_a_list_is_neither_hidden_nor_kept_while_learning() -> None:
     rights = authorizer(is_learning=True)
     assert rights.is_visible(*KEY)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 from millstream.security.oauth.key_source import KeySource, KeyTimes
-from millstream.security.oauth.token_validator import TokenRules, TokenValidator
+from millstream.security.oauth.token_validator import GROUPS_MAX, TokenRules, TokenValidator
 from millstream.security.sasl.exchange import AuthenticationError
 
 NOW = time.time()
@@ -35,6 +37,48 @@ def test_a_valid_token_names_its_user() -> None:
     assert identity.groups == ("a", "b")
     # The token is accepted for as long as the clocks may differ.
     assert identity.expires_ms == (int(NOW) + 90) * 1000
+
+
+def test_a_token_with_too_many_groups_is_rejected() -> None:
+    groups = [str(number) for number in range(GROUPS_MAX + 1)]
+    token = ISSUER_OF_TESTS.token(groups=groups[:-1])
+    assert VALIDATOR.validate(token).groups == tuple(groups[:-1])
+    # An ACL may deny something to the group that was left out.
+    with pytest.raises(AuthenticationError, match="1001 groups"):
+        VALIDATOR.validate(ISSUER_OF_TESTS.token(groups=groups))
+
+
+@pytest.mark.parametrize("depths", [range(1, 1100), [10_000, 200_000]], ids=["all", "deep"])
+def test_deeply_nested_headers_are_rejected(depths: Iterable[int]) -> None:
+    """Some can be parsed once, but not again by a function that calls more functions."""
+    key_id = ISSUER_OF_TESTS.key.kid
+    for depth in depths:
+        nested = "[" * depth + "]" * depth
+        for header in (nested, f'{{"alg":"RS256","kid":"{key_id}","x":{nested}}}'):
+            encoded = base64.urlsafe_b64encode(header.encode()).rstrip(b"=").decode()
+            with pytest.raises(AuthenticationError):
+                VALIDATOR.validate(f"{encoded}.e30.e30")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"pi.atm": "1"},
+        {"x5t": "3FTKrLQ5ITnUs5dR5LChP1zYRhw"},
+        {"x5c": ["TUlJQg==" * 200, "TUlJQg==" * 200]},
+        {"unknown": {"a": [1]}},
+    ],
+    ids=lambda header: next(iter(header)),
+)
+def test_parameters_of_the_header_that_are_not_known_are_ignored(header: dict[str, Any]) -> None:
+    token = ISSUER_OF_TESTS.token_with_header(**header)
+    assert VALIDATOR.validate(token).principal.name == "alice"
+
+
+def test_critical_parameters_of_the_header_must_be_known() -> None:
+    for header in ({"crit": ["pi.atm"], "pi.atm": "1"}, {"crit": ["missing"]}, {"crit": 3}):
+        with pytest.raises(AuthenticationError):
+            VALIDATOR.validate(ISSUER_OF_TESTS.token_with_header(**header))
 
 
 @pytest.mark.parametrize(

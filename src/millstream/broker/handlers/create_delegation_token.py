@@ -3,6 +3,9 @@
 Creates a token with which clients log in by SCRAM (KIP-48). A token for another owner needs
 CreateTokens on that user; without an authorizer no client has this right. Not allowed without
 authentication, or for a client that is itself logged in with a token.
+
+A token for the client itself keeps the groups of its login, so that ACLs of groups apply to clients
+with the token too.
 """
 
 from __future__ import annotations
@@ -79,14 +82,19 @@ def _may_create_for(owner: Principal, context: Context) -> bool:
 def _token(
     request: CreateDelegationTokenRequest, owner: Principal, context: Context
 ) -> TokenRecord:
-    services = context.services
+    services, client = context.services, context.client
+    groups: tuple[str, ...] = ()
+    # The groups of another owner are not known.
+    if str(owner) == str(client.principal) and client.login and client.login.identity:
+        groups = client.login.identity.groups
     token_id = base64.urlsafe_b64encode(services.random.randbytes(16)).decode().rstrip("=")
     return create_token(
         token_id,
         owner,
-        context.client.principal,
+        client.principal,
         [Principal(each.principal_type, each.principal_name) for each in request.renewers],
         request.max_lifetime_ms,
         limits(services.config),
         services.clock.wall_ms(),
+        groups,
     )

@@ -1,8 +1,8 @@
 """DescribeDelegationToken: versions 1 to 3.
 
-Lists the valid tokens that the client owns or may renew, with their HMACs. A client sees tokens of
-others with Describe on the token, or with DescribeTokens on its owner; without an authorizer they
-are left out.
+Lists the valid tokens that the client owns, has requested or may renew, with their HMACs. A client
+sees tokens of others with Describe on the token, or with DescribeTokens on its owner; without an
+authorizer they are left out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""ExpireDelegationToken: versions 1 and 2. Sets a token's expiry; a negative period means now."""
+"""ExpireDelegationToken: versions 1 and 2. Sets a token's expiry.
+
+A negative period deletes the token, also one that has expired; the response then has the present
+time.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,16 @@ from millstream.wire.messages.expire_delegation_token import (
 async def handle(
     request: ExpireDelegationTokenRequest, context: Context
 ) -> ExpireDelegationTokenResponse:
-    clock, period_ms = context.services.clock, request.expiry_time_period_ms
+    now_ms, period_ms = context.services.clock.wall_ms(), request.expiry_time_period_ms
     try:
         token = await alter_token(
             context,
             request.hmac,
-            lambda found: expire_token(found, context.client.principal, period_ms, clock.wall_ms()),
+            lambda found: expire_token(found, context.client.principal, period_ms, now_ms),
         )
     except BrokerError as error:
         return ExpireDelegationTokenResponse(error_code=error.code)
-    expiry_ms = period_ms if token is None else token.expiry_ms
+    expiry_ms = now_ms if token is None else token.expiry_ms
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=expiry_ms)
 
 

@@ -1,11 +1,11 @@
-"""SaslHandshake: version 1.
+"""SaslHandshake: versions 0 and 1.
 
 Names the mechanism of the login that follows, or of its renewal. A mechanism that the listener does
 not have gets UNSUPPORTED_SASL_MECHANISM with the list of its mechanisms, and the connection is
 closed. On a listener without SASL: ILLEGAL_SASL_STATE.
 
-Version 0, in which tokens follow without a request header, is not supported. ApiVersions lists it,
-because old versions of librdkafka take its absence for a broker without SASL.
+After version 1 SaslAuthenticate has the messages of the mechanism. After version 0 they have no
+request headers: `broker/login/` reads them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def handle(request: SaslHandshakeRequest, context: Context) -> Outcome[SaslHands
 API: Final = ApiEntry(
     SaslHandshakeRequest,
     SaslHandshakeResponse,
-    versions=(1, 1),
+    versions=(0, 1),
     handle=handle,
-    listed_from=0,
     access=OPEN,
 )

@@ -6,6 +6,8 @@ States:
     EXCHANGING      SaslAuthenticate, until the mechanism accepts        -> AUTHENTICATED
     AUTHENTICATED   SaslHandshake begins a renewal (KIP-368)             -> EXCHANGING
 
+After version 0 of SaslHandshake the messages come without SaslAuthenticate (`raw_login.py`).
+
 A failure in any state ends in a delayed error response, after which the connection is closed. Until
 the client is authenticated, and during a renewal, it may call only the APIs of the login, and
 ApiVersions a few times: its response is many times longer than the request. A login that takes
@@ -23,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from millstream.broker.context import CloseConnectionError, ConnectedClient, Context
 from millstream.broker.login.failed_login import SLOW_S
+from millstream.broker.login.raw_login import RawLogin
 from millstream.model.error import ErrorCode
 from millstream.model.principal import GROUP
 from millstream.net.rejection import RejectedRequestError, Rejection
@@ -52,6 +55,8 @@ _ResponseT = TypeVar("_ResponseT", SaslHandshakeResponse, SaslAuthenticateRespon
 VERSION_REQUESTS_MAX: Final = 10
 #: Shortest time between two renewals of one connection.
 RENEWAL_S_MIN: Final = 1.0
+#: The version of SaslHandshake from which SaslAuthenticate follows.
+_AUTHENTICATE_SINCE: Final = 1
 
 
 class ClientLogin:
@@ -68,6 +73,7 @@ class ClientLogin:
         "_renewed_at",
         "_step",
         "_step_began_at",
+        "_tasks",
         "_timer",
         "_version_requests",
         "identity",
@@ -79,11 +85,14 @@ class ClientLogin:
         listener: str,
         client: ConnectedClient,
         connection: Connection,
+        tasks: set[asyncio.Task[None]],
     ) -> None:
         self._authentication = authentication
         self._listener = listener
         self._client = client
         self._connection = connection
+        #: The request tasks of the whole server.
+        self._tasks = tasks
         self._mechanism: Mechanism | None = None
         #: The exchange in progress.
         self._exchange: Exchange | None = None
@@ -110,6 +119,11 @@ class ClientLogin:
         self._timer = asyncio.get_running_loop().call_later(
             authentication.login_s_max, self._time_out
         )
+
+    @property
+    def is_in_progress(self) -> bool:
+        """Whether messages of a mechanism are exchanged."""
+        return self._exchange is not None
 
     def _time_out(self) -> None:
         self._reject("the client did not log in in time")
@@ -167,6 +181,8 @@ class ClientLogin:
             return self._fail(response, reason, context)
         self._mechanism = mechanism
         self._exchange = self._authentication.exchange(self._listener, mechanism)
+        if context.version < _AUTHENTICATE_SINCE:
+            RawLogin(self, context, self._connection, self._tasks)
         return response
 
     # SaslAuthenticate

@@ -7,15 +7,16 @@ returns a reason. `/metrics` is Prometheus text.
 With a token, or where clients present certificates, a client needs one of both for everything but
 `/healthz`; others get 401. `HttpGuard` holds the rules.
 
-Bounded: at most `CONNECTIONS_MAX` connections (further ones are closed at once), short request
-lines and headers, no request bodies, and one rendering at a time, shared by all waiting scrapes.
+Bounded: at most `CONNECTIONS_MAX` connections, short request lines and headers, no request bodies,
+and one rendering at a time, shared by all waiting scrapes. Above the limit the oldest connection
+without a request is closed, so that clients which send nothing keep no health check out.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
@@ -28,6 +29,8 @@ REQUEST_LINE_BYTES_MAX: Final = 4096
 KEEPALIVE_SECONDS: Final = 75.0
 STOP_SECONDS_MAX: Final = 2.0
 HANDSHAKE_SECONDS_MAX: Final = 10.0
+
+_Respond: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 async def _no_problem() -> str | None:
@@ -142,7 +145,27 @@ class _Site(web.TCPSite):
 class _BoundedServer(web.Server):
     """aiohttp's low-level server, with a limit of connections."""
 
+    def __init__(self, respond: _Respond, **options: Any) -> None:
+        super().__init__(self._serve, **options)
+        self._respond = respond
+        #: The connections whose requests are handled.
+        self._busy: set[web.RequestHandler] = set()
+
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
-        if len(self.connections) > CONNECTIONS_MAX:
-            transport.abort()
+        # A connection that was aborted stays in the list until the next iteration of the loop.
+        live = [
+            each
+            for each in self.connections
+            if each.transport is not None and not each.transport.is_closing()
+        ]
+        if len(live) > CONNECTIONS_MAX:
+            idle = next((each for each in live if each not in self._busy), handler)
+            (idle.transport or transport).abort()
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._busy.add(request.protocol)
+        try:
+            return await self._respond(request)
+        finally:
+            self._busy.discard(request.protocol)

@@ -84,7 +84,9 @@ class Authorizer:
         )
         if self.options.is_learning:
             if not self._is_super_user(str(principal), principal.groups):
-                self.observations.add(str(principal), host, operation, resource_type, name)
+                self.observations.add(
+                    str(principal), host, operation, resource_type, name, principal.groups
+                )
             allowed = True
         if len(name) <= NAME_LENGTH_MAX:
             self.decisions[key] = allowed

@@ -2,7 +2,10 @@
 
 A token must have a valid signature of a key in the key set, by one of `ALGORITHMS`; `none` and
 symmetric algorithms are never accepted. It must have the expected issuer, one of the expected
-audiences, the times of its issue and expiry, and a subject. Times may differ by the clock skew.
+audiences, the times of its issue and expiry, and a subject. Times may differ by the clock skew. A
+token with more than `GROUPS_MAX` groups is not valid: ACLs may deny something to any of them.
+Parameters of the header that are not known are ignored (RFC 7515), unless the header says that they
+are critical.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from typing import Any, Final
 
 from joserfc import jwt
 from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry
 
 from millstream.model.principal import USER, Principal
 from millstream.security.oauth.key_source import KeySource
@@ -33,7 +37,9 @@ ALGORITHMS: Final = (
     "ES384",
     "ES512",
 )
-_GROUPS_MAX: Final = 1000
+GROUPS_MAX: Final = 1000
+#: Some issuers put a chain of certificates into the header.
+_HEADER_LENGTH_MAX: Final = 16 * 1024
 #: Later times are reduced to this one: JSON's numbers have no limit, the protocol's have one.
 _TIME_S_MAX: Final = 2.0**42
 
@@ -71,8 +77,8 @@ class TokenValidator:
             raise AuthenticationError("the token's key id is not text")
         key = self._keys.find(key_id)
         try:
-            claims = jwt.decode(token, key, algorithms=[algorithm]).claims
-        except (JoseError, ValueError, TypeError) as error:
+            claims = jwt.decode(token, key, registry=_REGISTRY).claims
+        except (JoseError, ValueError, TypeError, RecursionError) as error:
             raise AuthenticationError(f"the token's signature is invalid: {error}") from None
         return self._identity(claims)
 
@@ -90,10 +96,13 @@ class TokenValidator:
         subject = claims.get(rules.subject_claim)
         if not isinstance(subject, str) or not subject.strip() or not subject.isprintable():
             raise AuthenticationError(f"the token has no claim {rules.subject_claim!r} with a name")
+        groups = tuple(_texts(claims.get(rules.groups_claim), is_split=False))
+        if len(groups) > GROUPS_MAX:
+            raise AuthenticationError(f"the token has {len(groups)} groups, more than {GROUPS_MAX}")
         return Identity(
             Principal(USER, subject),
             expires_ms=int((expires_s + rules.clock_skew_s) * 1000),
-            groups=tuple(_texts(claims.get(rules.groups_claim), is_split=False)[:_GROUPS_MAX]),
+            groups=groups,
         )
 
     def _check_times(self, claims: Mapping[str, Any]) -> float:
@@ -109,6 +118,15 @@ class TokenValidator:
         if now_s < starts_s - skew_s:
             raise AuthenticationError("the token is not valid yet")
         return expires_s
+
+
+def _registry() -> JWSRegistry:
+    found = JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+    found.max_header_length = _HEADER_LENGTH_MAX
+    return found
+
+
+_REGISTRY: Final = _registry()
 
 
 def parse_header(token: str) -> dict[str, Any]:
