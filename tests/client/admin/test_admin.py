@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import gc
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -356,3 +359,26 @@ def test_an_error_callback_may_end_a_call() -> None:
         pytest.raises(ConnectionError, match=r"refused|down"),
     ):
         admin.describe_cluster()
+
+
+def threads_of_librdkafka() -> set[str]:
+    """Return the ids of the threads in this process that librdkafka has started."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may have ended since it was listed.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().startswith("rdk:"):
+                found.add(task.name)
+    return found
+
+
+def test_a_closed_client_leaves_no_threads_and_connections(bootstrap: str) -> None:
+    others = threads_of_librdkafka()
+    gc.disable()
+    try:
+        with Admin(bootstrap) as admin:
+            admin.list_topics()
+            assert threads_of_librdkafka() - others
+        assert threads_of_librdkafka() <= others
+    finally:
+        gc.enable()

@@ -367,8 +367,8 @@ class AsyncAdmin:
     async def close(self) -> None:
         """Close the client. Further calls raise ClosedError; calls in progress end later."""
         self._is_closed = True
-        self._admin.close()
         self._threads.shutdown(wait=False)
+        await asyncio.to_thread(self._admin.close)
 
     async def __aenter__(self) -> Self:
         return self
