@@ -33,6 +33,7 @@ _STEPS: Final = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
         "Ask for the permission to use this transactional_id."
     ),
+    KafkaError.GROUP_ID_NOT_FOUND: "Check the name: Admin().list_groups() returns all groups.",
     KafkaError.NON_EMPTY_GROUP: "Stop the members of the group first.",
     KafkaError.INCONSISTENT_GROUP_PROTOCOL: (
         "The members of the group have no assignor in common: use another group_id, or the "

@@ -8,6 +8,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,15 @@ def test_broker_and_group_settings(admin: Admin) -> None:
     assert not isinstance(found[broker], MillstreamError)
     assert isinstance(found[missing], BrokerError)
     admin.alter_config(broker, {thread_count: None})
+
+
+@pytest.mark.parametrize(("value", "text"), [(1000, "1000"), (False, "false")])
+def test_values_of_settings_are_strings(admin: Admin, value: Any, text: str) -> None:
+    values = {"retention.ms": value}
+    with pytest.raises(UsageError, match=f"retention.ms is {value}: pass a string, '{text}'"):
+        admin.create_topic("orders", config=values)
+    with pytest.raises(UsageError, match=f"retention.ms is {value}: pass a string, '{text}'"):
+        admin.alter_config(ConfigResource.topic("orders"), values)
 
 
 def test_a_resource_must_be_typed(admin: Admin) -> None:
