@@ -82,7 +82,12 @@ def _value(option: Any) -> str:
 
 
 def _default(option: Any) -> str:
-    if option.is_flag or option.default is None or callable(option.default):
+    if option.is_flag:
+        # Of a pair such as --follow/--no-follow, the one that is in force.
+        names = option.opts if option.default else option.secondary_opts
+        is_choice = option.secondary_opts and not option.required
+        return f"Default: {code(names[0])}." if is_choice else ""
+    if option.default is None or callable(option.default):
         return ""
     value = getattr(option.default, "value", option.default)
     if option.show_default is False or value in ("", (), []):

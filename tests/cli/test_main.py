@@ -146,6 +146,7 @@ def test_help_describes_the_command_and_all_its_options(run: Run, each: _Command
     assert " ".join(first[:5]) in text
     for option in each.options:
         assert option.opts[0] in text
+        assert (option.help or "").endswith("."), option.opts[0]
 
 
 @pytest.mark.parametrize("each", _COMMANDS, ids=lambda each: " ".join(each.path))

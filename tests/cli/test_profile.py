@@ -82,6 +82,19 @@ def test_a_password_is_asked_for(run: Run, no_profiles: Path) -> None:
     assert (empty.code, "standard input has no password" in empty.error) == (2, True), empty
 
 
+def test_files_are_found_from_any_directory(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").touch()
+    monkeypatch.chdir(tmp_path)
+    made(run, "secure", "--security-protocol", "SSL", "--ssl-cafile", "ca.pem")
+    stored = json.loads(run("profile", "show", "secure", "--json").out)["properties"]
+    assert stored["ssl.ca.location"] == str(tmp_path / "ca.pem")
+    missing = run("profile", "create", "typo", "--ssl-cafile", "cas.pem")
+    assert (missing.code, "--ssl-cafile 'cas.pem' does not exist" in missing.error) == (3, True)
+    assert run("profile", "show", "typo").code == 3
+
+
 def test_an_option_wins_over_the_environment_which_wins_over_the_profile(
     run: Run, broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,10 +42,11 @@ def mistakes() -> list[Mistake]:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that creates no topics on its own, with the topic `orders`."""
+    """A broker that creates no topics on its own, with two topics."""
     settings = {"auto.create.topics.enable": False}
     with LocalBroker(tmp_path_factory.mktemp("broker"), settings) as broker:
         broker.create_topic("orders")
+        broker.create_topic("customers", configs={"cleanup.policy": "compact"})
         yield broker.bootstrap_servers
 
 

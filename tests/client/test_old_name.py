@@ -76,6 +76,41 @@ def test_old_keywords_are_rejected_with_the_new_name(old: str, new: str, tmp_pat
             owner(**{old: 1})
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "step"),
+    [
+        (of_consumer, "enable_auto_commit", "with commit_interval=0 only commit() commits"),
+        (of_consumer, "auto_commit_interval_ms", "pass commit_interval=..., in seconds"),
+        (of_consumer, "session_timeout_ms", "pass session_timeout=..., in seconds"),
+        (of_consumer, "max_poll_records", "pass max_records to poll()"),
+        (of_consumer, "consumer_timeout_ms", "pass a timeout to poll(), in seconds"),
+        (of_consumer, "isolation_level", "config={'isolation.level': ...} changes it"),
+        (of_consumer, "max_poll_interval_ms", "into config={'max.poll.interval.ms': ...}"),
+        (of_producer, "delivery_timeout_ms", "pass delivery_timeout=..., in seconds"),
+        (of_producer, "max_batch_size", "pass batch_size=..."),
+        (of_producer, "buffer_memory", "pass buffer_bytes=..."),
+        (of_producer, "max_block_ms", "pass buffer_timeout=..., in seconds"),
+        (of_producer, "sasl_plain_username", "pass sasl_username=..."),
+        (of_producer, "sasl_plain_password", "pass sasl_password=..."),
+        (of_producer, "ssl_context", "pass ssl_cafile, ssl_certfile and ssl_keyfile"),
+        (Admin, "request_timeout_ms", "into config={'request.timeout.ms': ...}"),
+    ],
+)
+def test_keywords_of_other_clients_name_the_way_here(
+    owner: Callable[..., object], name: str, step: str
+) -> None:
+    with pytest.raises(UsageError, match=f"no option '{name}'.*{re.escape(step)}"):
+        owner(**{name: 1})
+
+
+def test_a_timeout_in_milliseconds_names_the_one_in_seconds(bootstrap: str, topic: str) -> None:
+    with Consumer(bootstrap, topics=[topic]) as consumer:
+        with pytest.raises(UsageError, match=r"'timeout_ms': pass timeout=\.\.\., in seconds"):
+            consumer.poll(timeout_ms=1000)  # type: ignore[call-arg]
+        with pytest.raises(UsageError, match=r"max_records=1.0: .* wait is timeout=\.\.\."):
+            consumer.poll(1.0)  # type: ignore[arg-type]
+
+
 def test_the_migration_page_has_the_same_names() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "migrating-to-1.0.md"
     keywords = page.read_text(encoding="utf-8").partition("## Keywords")[2].partition("\n## ")[0]

@@ -9,7 +9,9 @@ from mypy import api
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SAMPLE = """
-from millstream import AsyncConsumer, Consumer, JsonSerializer, MsgspecSerializer, Producer, Record
+from millstream import (
+    Admin, AsyncAdmin, AsyncConsumer, Consumer, JsonSerializer, MsgspecSerializer, Producer, Record
+)
 
 class Order: ...
 
@@ -32,6 +34,8 @@ producer.send("t", None, key="k")
 producer.send("t", "text")  # wrong
 producer.send("t", "k", Order())  # wrong
 Consumer(topics=["t"], group="g")  # wrong
+Admin().topics()  # wrong
+AsyncAdmin().topics()  # wrong
 with producer.transaction() as txn:
     txn.send("t", 5)  # wrong
 """

@@ -37,7 +37,12 @@ CASES: dict[str, dict[str, Any]] = {
         "podMonitor": {"enabled": True},
     },
     "everything": {
-        "settings": {"log.retention.hours": 24, "auto.create.topics.enable": False},
+        "settings": {
+            "log.retention.ms": 604_800_000,
+            "log.retention.bytes": -1,
+            "log.cleaner.min.cleanable.ratio": 0.25,
+            "auto.create.topics.enable": False,
+        },
         "persistence": {"size": "1Ti", "storageClassName": "fast"},
         "imagePullSecrets": [{"name": "registry"}],
         "nodeSelector": {"disk": "nvme"},
@@ -193,9 +198,10 @@ def test_a_broker_has_time_to_shut_down() -> None:
         ({"settings": {"node.id": 3}}, "node.id"),
         ({"metadata": {"store": "zookeeper:2181"}}, "/metadata/store"),
         ({"replica": 3}, "replica"),
+        ({"settings": {"log.retention.ms": 2**63 - 1}}, "settings.log.retention.ms.*in quotes"),
         ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
     ],
-    ids=["no store", "own setting", "other store", "unknown value", "too short"],
+    ids=["no store", "own setting", "other store", "unknown value", "large number", "too short"],
 )
 def test_wrong_values_are_rejected(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(AssertionError, match=reason):

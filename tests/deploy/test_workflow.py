@@ -29,3 +29,10 @@ def test_wheels_are_built_for_both_architectures_and_published_with_the_sdist() 
     rows = jobs["wheels"]["strategy"]["matrix"]["include"]
     assert {row["architecture"] for row in rows} == {"x86_64", "aarch64"}
     assert sorted(jobs["publish"]["needs"]) == ["sdist", "wheels"]
+
+
+def test_only_a_pushed_tag_is_published() -> None:
+    workflow = yaml.safe_load(WORKFLOW.read_text())
+    # YAML 1.1 reads the key `on` as true.
+    assert workflow[True] == {"push": {"tags": ["v*"]}, "workflow_dispatch": None}
+    assert workflow["jobs"]["publish"]["if"] == "github.event_name == 'push'"

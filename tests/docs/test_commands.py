@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 
-from docs.documents import alternatives, commands, words
+from docs.documents import REPOSITORY, alternatives, commands, words
 from millstream.cli.main import build
+from millstream.cli.support.option import RENAMED
 
 ROOT = typer.main.get_command(build())
 
@@ -41,3 +44,27 @@ def test_unknown_commands_and_options_are_found() -> None:
     assert unknown_in("topic creat orders") == "topic has no command 'creat'"
     assert unknown_in("topic create orders --partition 3") == "create has no option '--partition'"
     assert unknown_in("topic create orders --partitions 3") is None
+
+
+def all_commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from all_commands(command, (*path, name))
+        elif not command.hidden:
+            yield " ".join((*path, name))
+
+
+def test_the_table_of_commands_has_all_of_them() -> None:
+    page = (REPOSITORY / "docs" / "how-to" / "running.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Commands\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"`millstream ([^`]+)`", table)
+    listed = [each for row in rows for each in alternatives(row.replace("\\|", "/"))]
+    assert sorted(listed) == sorted(all_commands(ROOT))
+
+
+@pytest.mark.parametrize("name", RENAMED)
+def test_the_migration_page_has_the_earlier_spellings_of_options(name: str) -> None:
+    page = (REPOSITORY / "docs" / "migrating-to-1.0.md").read_text(encoding="utf-8")
+    rows = page.partition("\n## Commands\n")[2].partition("\n## ")[0].splitlines()
+    earlier = [row.split(" | ")[0] for row in rows if row.startswith("| ")]
+    assert any(name in words(cell.replace("`", " ").strip("| ")) for cell in earlier)

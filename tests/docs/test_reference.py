@@ -48,6 +48,21 @@ def test_every_command_has_a_section_with_its_options() -> None:
     assert "| `--partitions`, `-p`" in text
 
 
+def test_the_reference_says_which_of_two_flags_is_the_default() -> None:
+    _, *sections = re.split(r"^#+ millstream ", GENERATORS["cli"](), flags=re.MULTILINE)
+    texts = {section.partition("\n")[0]: section for section in sections}
+    follow = (
+        "| `--follow`, `--no-follow` | Keep following new records, or stop once everything is read."
+    )
+    assert f"{follow} Default: `--follow`. |" in texts["outbox relay"]
+    assert f"{follow} Default: `--no-follow`. |" in texts["dlq list"]
+    # One of the two has to be given.
+    assert (
+        "| `--sent`, `--unsent` | Whether the claimed batch is in the topic. |"
+        in (texts["outbox settle"])
+    )
+
+
 def test_alerts_use_metrics_of_the_reference() -> None:
     """A metric that the reference lacks would mean that the page is not complete."""
     text = GENERATORS["metrics"]()

@@ -99,7 +99,9 @@ def produce(
             "--partition", "-p", min=0, help="Default: chosen by the murmur2 hash of the key."
         ),
     ] = None,
-    compression: Annotated[Compression, typer.Option("--compression", "-z")] = Compression.none,
+    compression: Annotated[
+        Compression, typer.Option("--compression", "-z", help="How batches are compressed.")
+    ] = Compression.none,
     acks: Annotated[
         Acks, typer.Option("--acks", "-a", help="Which replicas must acknowledge.")
     ] = Acks.all,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
 import typer
@@ -108,9 +109,9 @@ def create(
         "sasl_mechanism": sasl_mechanism,
         "sasl_username": sasl_username,
         "sasl_password": _password(sasl_password, "Password"),
-        "ssl_cafile": ssl_cafile,
-        "ssl_certfile": ssl_certfile,
-        "ssl_keyfile": ssl_keyfile,
+        "ssl_cafile": _file("--ssl-cafile", ssl_cafile),
+        "ssl_certfile": _file("--ssl-certfile", ssl_certfile),
+        "ssl_keyfile": _file("--ssl-keyfile", ssl_keyfile),
         "ssl_password": _password(ssl_password, "Password of the key"),
     }
     check_name(name)
@@ -129,6 +130,18 @@ def create(
     _report(name, "replaced" if is_known else "created", as_json)
     if profiles.current == name:
         note(f"Commands connect with profile {name} by default.")
+
+
+def _file(option: str, given: str | None) -> str | None:
+    """Return the absolute path: commands that use the profile run in any directory."""
+    if given is None:
+        return None
+    path = Path(given).absolute()
+    if not path.exists():
+        raise CommandError(
+            ExitCode.NOT_FOUND, f"{option} {given!r} does not exist: give a PEM file."
+        )
+    return str(path)
 
 
 def _password(given: str | None, prompt: str) -> str | None:

@@ -20,7 +20,7 @@ import typer
 
 from millstream.cli.support.connection import parse_pairs
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
-from millstream.cli.support.option import LogLevel
+from millstream.cli.support.option import LogLevel, LogLevelOption
 from millstream.cli.support.profile import FILE_VARIABLE, PROFILE_VARIABLE
 from millstream.cli.support.terminal import format_time, print_json, print_table
 from millstream.model.bootstrap import SERVERS_VARIABLE
@@ -102,7 +102,7 @@ def serve(
         list[str] | None,
         typer.Option("--set", "-s", metavar="KEY=VALUE", help="A setting by its name. Repeatable."),
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.info,
+    log_level: LogLevelOption = LogLevel.info,
     check: Annotated[
         bool,
         typer.Option("--check", help="Print the effective settings and their sources, and exit."),

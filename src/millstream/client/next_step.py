@@ -29,7 +29,33 @@ _STEPS: Final = {
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Ask for the permission to use this topic.",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Ask for the permission to use this group.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Ask for the permission to do this on the cluster.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        "Ask for the permission to use this transactional_id."
+    ),
+    KafkaError.GROUP_ID_NOT_FOUND: "Check the name: Admin().list_groups() returns all groups.",
     KafkaError.NON_EMPTY_GROUP: "Stop the members of the group first.",
+    KafkaError.INCONSISTENT_GROUP_PROTOCOL: (
+        "The members of the group have no assignor in common: use another group_id, or the "
+        "assignor of the others, config={'partition.assignment.strategy': 'range,roundrobin'}."
+    ),
+    KafkaError.FENCED_INSTANCE_ID: (
+        "Another member has this group_instance_id: give each member one of its own."
+    ),
+    KafkaError.INVALID_SESSION_TIMEOUT: (
+        "Pass a session_timeout between the brokers' group.min.session.timeout.ms and "
+        "group.max.session.timeout.ms."
+    ),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: (
+        "Pass a transaction_timeout of at most the brokers' transaction.max.timeout.ms."
+    ),
+    KafkaError.INVALID_RECORD: (
+        "A topic with cleanup.policy=compact takes only records with a key: pass key=..."
+    ),
+    KafkaError.INVALID_TIMESTAMP: (
+        "Pass a timestamp that the topic's message.timestamp.before.max.ms and "
+        "message.timestamp.after.max.ms allow."
+    ),
     KafkaError.INVALID_REPLICATION_FACTOR: (
         "There are fewer brokers than replicas: pass a lower replication_factor."
     ),

@@ -1,4 +1,5 @@
-"""The keywords with another name since version 1.0, and the errors that name the new one. Pure.
+"""The keywords with another name since version 1.0 or in other clients, and the errors that name
+the right one. Pure.
 
 Constructors call `reject_unknown` through `Checked.of`. Functions with keywords of their own have
 the decorator `rejects_old_names`, which leaves their signatures as they are.
@@ -48,6 +49,27 @@ RENAMED_FOR_CONSUMERS: Final[Mapping[str, str]] = {
     "value_serializer": "value_deserializer",
 }
 _ALL: Final = {**RENAMED_FOR_CONSUMERS, **RENAMED}
+#: Keywords of aiokafka and kafka-python: the option to use here, and how.
+_IN_OTHER_CLIENTS: Final[Mapping[str, tuple[str, str]]] = {
+    "enable_auto_commit": ("commit_interval", "with commit_interval=0 only commit() commits."),
+    "auto_commit_interval_ms": ("commit_interval", "pass commit_interval=..., in seconds."),
+    "buffer_memory": ("buffer_bytes", "pass buffer_bytes=..."),
+    "consumer_timeout_ms": ("auto_offset_reset", "pass a timeout to poll(), in seconds."),
+    "max_poll_records": ("auto_offset_reset", "pass max_records to poll()."),
+    "max_batch_size": ("batch_size", "pass batch_size=..."),
+    "max_block_ms": ("buffer_timeout", "pass buffer_timeout=..., in seconds."),
+    "isolation_level": (
+        "auto_offset_reset",
+        "read_committed is the default: config={'isolation.level': ...} changes it.",
+    ),
+    "sasl_plain_username": ("sasl_username", "pass sasl_username=..."),
+    "sasl_plain_password": ("sasl_password", "pass sasl_password=..."),
+    "ssl_context": (
+        "ssl_cafile",
+        "pass ssl_cafile, ssl_certfile and ssl_keyfile, which are files.",
+    ),
+}
+_MILLISECONDS: Final = "_ms"
 
 
 def reject_unknown(unknown: Mapping[str, Any], known: Iterable[str] = ()) -> None:
@@ -62,10 +84,22 @@ def _hint(name: str, known: tuple[str, ...]) -> str:
     new = _ALL.get(name)
     if new is not None and (not known or new in known):
         return f"since version 1.0 it is called {new!r}."
+    in_seconds = name.removesuffix(_MILLISECONDS)
+    if in_seconds != name and in_seconds in known:
+        return f"pass {in_seconds}=..., in seconds."
+    option, step = _IN_OTHER_CLIENTS.get(name, ("", ""))
+    if option in known:
+        return step
     near = difflib.get_close_matches(name, known, 1)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"known options are {', '.join(known)}." if known else "remove it."
+    if not known:
+        return "remove it."
+    listed = f"known options are {', '.join(known)}."
+    if "config" not in known:
+        return listed
+    property_name = name.replace("_", ".")
+    return f"{listed} A property of librdkafka goes into config={{{property_name!r}: ...}}."
 
 
 def rejects_old_names(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:

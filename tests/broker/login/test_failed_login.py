@@ -28,6 +28,10 @@ def test_the_addresses_of_an_ipv6_network_count_as_one() -> None:
     failures.note("2001:db8::ffff:1", 0.0)
     assert failures.is_slow("2001:db8:0:0:9::", 1.0)
     assert not failures.is_slow("2001:db8:0:1::1", 1.0)
+    for _ in range(2):
+        failures.note("::ffff:192.0.2.1", 0.0)
+    assert failures.is_slow("192.0.2.1", 1.0)
+    assert not failures.is_slow("::ffff:192.0.2.2", 1.0)
     failures.note("fe80::1%eth0", 0.0)
     failures.note("fe80::2%eth0", 0.0)
     assert failures.is_slow("fe80::3%eth0", 1.0)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import gc
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,6 +197,15 @@ def test_broker_and_group_settings(admin: Admin) -> None:
     admin.alter_config(broker, {thread_count: None})
 
 
+@pytest.mark.parametrize(("value", "text"), [(1000, "1000"), (False, "false")])
+def test_values_of_settings_are_strings(admin: Admin, value: Any, text: str) -> None:
+    values = {"retention.ms": value}
+    with pytest.raises(UsageError, match=f"retention.ms is {value}: pass a string, '{text}'"):
+        admin.create_topic("orders", config=values)
+    with pytest.raises(UsageError, match=f"retention.ms is {value}: pass a string, '{text}'"):
+        admin.alter_config(ConfigResource.topic("orders"), values)
+
+
 def test_a_resource_must_be_typed(admin: Admin) -> None:
     with pytest.raises(UsageError, match=r"ConfigResource\.topic"):
         admin.describe_config("orders")  # type: ignore[arg-type]
@@ -356,3 +369,26 @@ def test_an_error_callback_may_end_a_call() -> None:
         pytest.raises(ConnectionError, match=r"refused|down"),
     ):
         admin.describe_cluster()
+
+
+def threads_of_librdkafka() -> set[str]:
+    """Return the ids of the threads in this process that librdkafka has started."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        # A thread may have ended since it was listed.
+        with contextlib.suppress(OSError):
+            if (task / "comm").read_text().startswith("rdk:"):
+                found.add(task.name)
+    return found
+
+
+def test_a_closed_client_leaves_no_threads_and_connections(bootstrap: str) -> None:
+    others = threads_of_librdkafka()
+    gc.disable()
+    try:
+        with Admin(bootstrap) as admin:
+            admin.list_topics()
+            assert threads_of_librdkafka() - others
+        assert threads_of_librdkafka() <= others
+    finally:
+        gc.enable()

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from millstream.client import Admin, AsyncAdmin, BrokerError, ClosedError, Partition, TimedOut
+from millstream.client.admin.handle import AdminHandle
+
+TURNS = 50
+SECONDS_MAX = 10.0
 
 
 def public(owner: type) -> dict[str, inspect.Signature]:
@@ -67,6 +72,28 @@ def test_the_loop_runs_while_a_call_waits() -> None:
 
     # A call that blocked the loop would be done after its first turns.
     assert asyncio.run(count_turns()) > 10
+
+
+def test_the_loop_runs_while_the_client_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """librdkafka waits for its threads, and these for a name server, for example."""
+    turned = threading.Event()
+    close = AdminHandle.close
+
+    def close_after_turns(handle: AdminHandle) -> None:
+        assert turned.wait(SECONDS_MAX), "the event loop waits for the close"
+        close(handle)
+
+    monkeypatch.setattr(AdminHandle, "close", close_after_turns)
+
+    async def main() -> None:
+        admin = AsyncAdmin("127.0.0.1:1")
+        closed = asyncio.ensure_future(admin.close())
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        turned.set()
+        await closed
+
+    asyncio.run(main())
 
 
 def test_a_cancelled_call_stops_waiting() -> None:

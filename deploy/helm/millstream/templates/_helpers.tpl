@@ -29,6 +29,22 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
+{{/* The text of a setting. Helm reads numbers of values files as floats, whose text is 6.048e+08 from a million on.
+Argument: a list of the name and the value. */}}
+{{- define "millstream.setting" -}}
+{{- $name := index . 0 }}
+{{- $value := index . 1 }}
+{{- if not (kindIs "float64" $value) -}}
+{{ $value | toString }}
+{{- else if gt $value 9007199254740992.0 -}}
+{{ fail (printf "settings.%s: Helm does not keep all digits of such a large number: write it in quotes" $name) }}
+{{- else if eq $value (floor $value) -}}
+{{ int64 $value }}
+{{- else -}}
+{{ $value | toString }}
+{{- end -}}
+{{- end }}
+
 {{/* The security protocol of the listener, which is also its name. */}}
 {{- define "millstream.protocol" -}}
 {{ if .Values.tls.secret }}SSL{{ else }}PLAINTEXT{{ end }}
@@ -44,7 +60,7 @@ exec:
   command:
     - python
     - -m
-    - millstream.process.http_probe
+    - millstream.process.health_check
     - http://127.0.0.1:{{ $context.Values.ports.http }}{{ $path }}
     - /etc/millstream-http/token
 {{- else -}}

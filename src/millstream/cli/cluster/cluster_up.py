@@ -71,7 +71,9 @@ def up(
     data: Annotated[
         Path, typer.Option("--data", "-d", metavar="DIR", help="Directory for all data.")
     ] = Path("millstream-cluster"),
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=9)] = 3,
+    brokers: Annotated[
+        int, typer.Option("--brokers", "-n", min=1, max=9, help="Number of brokers.")
+    ] = 3,
     racks: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,7 +100,9 @@ def up(
             help="Use this etcd instead of starting one.",
         ),
     ] = None,
-    etcd_members: Annotated[int, typer.Option("--etcd-members", min=1, max=5)] = 1,
+    etcd_members: Annotated[
+        int, typer.Option("--etcd-members", min=1, max=5, help="Number of etcd members to start.")
+    ] = 1,
     etcd_port: Annotated[
         int, typer.Option("--etcd-port", min=1, max=65000, help="Port of the first member.")
     ] = 2379,

@@ -45,7 +45,7 @@ MasterOption: TypeAlias = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
-        help="Spark's master: local[4], spark://HOST:7077, k8s://... [default: local[*]]",
+        help="Spark's master: local[*] (the default), local[4], spark://HOST:7077, k8s://....",
         rich_help_panel="Spark",
     ),
 ]

@@ -18,7 +18,7 @@ _HANGING: Final = {
 
 GROUP: Final[dict[str, JsonOutput]] = {
     "group list": rows(
-        {"group": "The group.", "state": "Its state.", "type": "`classic` or `consumer`."}
+        {"group": "The group.", "state": "Its state.", "type": "`Classic` or `Consumer`."}
     ),
     "group members": rows(
         {
@@ -34,7 +34,7 @@ GROUP: Final[dict[str, JsonOutput]] = {
         {
             "group": "The group.",
             "state": "Its state.",
-            "type": "`classic` or `consumer`.",
+            "type": "`Classic` or `Consumer`.",
             "assignor": "The partition assignor, or null.",
             "coordinator": "The id of the coordinating broker, or null.",
             "members": "The number of members.",

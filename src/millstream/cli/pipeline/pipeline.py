@@ -66,7 +66,6 @@ _ConfOption = Annotated[
     list[str] | None,
     typer.Option("--conf", metavar="KEY=VALUE", help="A Spark setting. Repeatable."),
 ]
-_TablesOption = Annotated[list[str] | None, typer.Option(metavar="TABLE")]
 
 
 @app.command(epilog=EXIT_CODES_HELP)
@@ -136,9 +135,17 @@ def validate(
 @guarded
 def run(
     folder: _ProjectArgument = _HERE,
-    refresh: _TablesOption = None,
-    full_refresh: _TablesOption = None,
-    full_refresh_all: Annotated[bool, typer.Option(help="Rebuild all tables.")] = False,
+    refresh: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Update only this table or topic. Repeatable."),
+    ] = None,
+    full_refresh: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Rebuild this table from all input. Repeatable."),
+    ] = None,
+    full_refresh_all: Annotated[
+        bool, typer.Option("--full-refresh-all", help="Rebuild all tables.")
+    ] = False,
     follow: FollowOption = False,
     pause: Annotated[
         Duration, duration_option("--pause", help="Time between updates with --follow.")

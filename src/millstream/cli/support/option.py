@@ -26,6 +26,9 @@ class LogLevel(StrEnum):
     error = "error"
 
 
+LogLevelOption: TypeAlias = Annotated[
+    LogLevel, typer.Option("--log-level", help="Log lines of this level and above.")
+]
 #: `--follow` keeps reading new records; `--no-follow` stops once everything is read.
 FollowOption: TypeAlias = Annotated[
     bool,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millstream.cli.support.failure import guarded
-from millstream.cli.support.option import LogLevel
+from millstream.cli.support.option import LogLevel, LogLevelOption
 
 if TYPE_CHECKING:
     from millstream.cli.worker.supervisor import WorkerSupervisor
@@ -59,7 +59,7 @@ def run(
             help="Watch this directory instead of the current one. Repeatable.",
         ),
     ] = None,
-    log_level: Annotated[LogLevel, typer.Option("--log-level")] = LogLevel.info,
+    log_level: LogLevelOption = LogLevel.info,
 ) -> None:
     """Run a worker in processes of their own until SIGTERM or Ctrl-C.
 

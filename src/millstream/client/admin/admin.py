@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import ClassVar, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self, Unpack
 
 from millstream.client.admin import (
     config_request,
@@ -448,8 +448,10 @@ class Admin:
     ) -> None:
         self.close()
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise missing_method(type(self).__name__, name)
+    if not TYPE_CHECKING:  # Type checkers would accept any name.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_method(type(self).__name__, name)
 
 
 def missing_method(owner: str, name: str) -> AttributeError:

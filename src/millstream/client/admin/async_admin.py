@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack
 
 from millstream.client.admin.acl import Acl, AclFilter
 from millstream.client.admin.admin import TIMEOUT_S, Admin, missing_method
@@ -367,8 +367,8 @@ class AsyncAdmin:
     async def close(self) -> None:
         """Close the client. Further calls raise ClosedError; calls in progress end later."""
         self._is_closed = True
-        self._admin.close()
         self._threads.shutdown(wait=False)
+        await asyncio.to_thread(self._admin.close)
 
     async def __aenter__(self) -> Self:
         return self
@@ -381,8 +381,10 @@ class AsyncAdmin:
     ) -> None:
         await self.close()
 
-    def __getattr__(self, name: str) -> NoReturn:
-        raise missing_method(type(self).__name__, name)
+    if not TYPE_CHECKING:  # Type checkers would accept any name.
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_method(type(self).__name__, name)
 
     async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._is_closed:

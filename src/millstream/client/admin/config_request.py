@@ -55,6 +55,8 @@ def alter_configs(
     validate_only: bool,
 ) -> dict[ConfigResource, Outcome[None]]:
     given = {each: values for each, values in changes.items() if values}
+    for values in given.values():
+        check_texts(values)
     asked = {_row(each, values): each for each, values in given.items() if each != _ALL_BROKERS}
     found: dict[ConfigResource, Outcome[None]] = {}
     if asked:
@@ -72,6 +74,14 @@ def alter_configs(
             )
         )
     return found
+
+
+def check_texts(values: Mapping[str, object]) -> None:
+    """Raise UsageError if the value of a setting is neither a string nor None."""
+    for name, value in values.items():
+        if not isinstance(value, str | None):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            raise UsageError(f"The value of {name} is {value!r}: pass a string, {text!r}.")
 
 
 def _of_all_brokers(handle: AdminHandle, timeout: float) -> Outcome[dict[str, ConfigEntry]]:

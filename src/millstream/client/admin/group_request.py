@@ -25,6 +25,7 @@ from millstream.client.admin.handle import AdminHandle
 from millstream.client.admin.result import Outcome
 from millstream.client.admin.topic_request import node_of
 from millstream.client.error import BrokerError, UsageError, from_kafka
+from millstream.client.next_step import next_step
 from millstream.client.record import OffsetAndMetadata, Partition, row_of
 
 #: librdkafka's names that differ from Kafka's in more than case.
@@ -171,7 +172,8 @@ def _row_outcome(row: TopicPartition, what: str) -> Outcome[None]:
 def missing_group(group: str, doing: str) -> BrokerError:
     """Return the error for a group that does not exist."""
     return BrokerError(
-        f"{doing} group {group!r}: the group does not exist (GROUP_ID_NOT_FOUND).",
+        f"{doing} group {group!r}: the group does not exist (GROUP_ID_NOT_FOUND). "
+        f"{next_step(KafkaError.GROUP_ID_NOT_FOUND)}",
         "GROUP_ID_NOT_FOUND",
         KafkaError.GROUP_ID_NOT_FOUND,
     )

@@ -61,7 +61,11 @@ class AdminHandle:
         return self._client
 
     def close(self) -> None:
-        """Release librdkafka's client."""
+        """Release librdkafka's client. Waits until its threads have ended.
+
+        A call in progress on another thread keeps the client until it returns.
+        """
+        self._errors.serve = lambda: None
         self._client = None
 
     @contextmanager

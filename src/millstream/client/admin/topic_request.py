@@ -10,6 +10,7 @@ from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import NewPartitions
 from confluent_kafka.admin import NewTopic as RdKafkaNewTopic
 
+from millstream.client.admin.config_request import check_texts
 from millstream.client.admin.handle import AdminHandle
 from millstream.client.admin.result import (
     BrokerNode,
@@ -28,6 +29,8 @@ _INTERNAL_PREFIX: Final = "__"
 def create_topics(
     handle: AdminHandle, topics: Sequence[NewTopic], timeout: float, *, validate_only: bool
 ) -> dict[str, Outcome[None]]:
+    for each in topics:
+        check_texts(each.config)
     rows = [
         RdKafkaNewTopic(
             each.name, each.partitions, each.replication_factor, config=dict(each.config)

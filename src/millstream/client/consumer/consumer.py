@@ -214,7 +214,10 @@ def required(topics: Sequence[str] | None, pattern: str | re.Pattern[str] | None
 def count_of(max_records: int) -> int:
     """Return the number of records to poll, or raise."""
     if not isinstance(max_records, int) or not 1 <= max_records <= 1_000_000:
-        raise UsageError(f"max_records={max_records!r}: pass a number from 1 to 1,000,000.")
+        raise UsageError(
+            f"max_records={max_records!r}: pass a whole number from 1 to 1,000,000. How long to "
+            "wait is timeout=..., in seconds."
+        )
     return max_records
 
 
