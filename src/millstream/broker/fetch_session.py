@@ -19,9 +19,6 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
 EVICTION_S = 120.0
 
 
