@@ -112,7 +112,7 @@ class _Slot:
 
 
 class Session:
-    """Handles the frames of one connection (see `net.connection.Handler`)."""
+    """Handles the frames of one connection (see `net.frame_handler.FrameHandler`)."""
 
     __slots__ = (
         "_client",

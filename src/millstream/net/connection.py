@@ -140,8 +140,8 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         #: Bytes read but not handled, because reading is stopped; at most one receive buffer.
         self._backlog = bytearray()
-        #: Bits of HELD, BLOCKED, MEMORY, CLOSING, THROTTLED. Outside of a pass the transport is
-        #: paused (`_paused`) if and only if this is not 0.
+        #: Bits of HELD, BLOCKED, MEMORY, THROTTLED, YIELDED and CLOSING. Outside of a pass the
+        #: transport is paused (`_paused`) if and only if this is not 0.
         self._stopped = 0
         self._paused = False
         self._outgoing: list[Item] = []
