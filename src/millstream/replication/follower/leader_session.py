@@ -9,8 +9,8 @@ States of a partition:
     delayed   the leader returned an error, or applying a row failed: not named before a time, or
               before its metadata change
 
-A row of a response counts only if the response is to the request that named the partition last, or
-to a later one, and the partition still has the leader epoch and log end that it had then.
+A row counts only in the response to the request that named the partition last, or to a later one.
+Since that request, neither the leader epoch nor the log end of the partition may have changed.
 """
 
 from __future__ import annotations
