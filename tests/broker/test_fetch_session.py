@@ -74,6 +74,5 @@ def test_only_an_idle_session_is_evicted(sessions: FetchSessions, clock: ManualC
     clock.now = EVICTION_S
     sessions.resume(first.session_id, 1, uses_topic_ids=False)
     assert sessions.open([wanted(0)], uses_topic_ids=False) is not None
-    assert sessions.evictions == 1
     with pytest.raises(BrokerError):
         sessions.resume(second.session_id, 1, uses_topic_ids=False)
