@@ -3,12 +3,13 @@
 The rest of the build is in pyproject.toml.
 
 A kernel is a plain Python module with a `.pxd` beside it that gives its variables C types. It is
-compiled where Cython and a C compiler are at hand. Where they are not, the build goes on without
-kernels and the same source runs as Python. MILLSTREAM_PURE=1 builds without kernels. With
+compiled where Cython and a C compiler are available. Elsewhere the build continues without
+kernels, and the same source runs as Python. MILLSTREAM_PURE=1 builds without kernels. With
 MILLSTREAM_PURE=0, as wheels for others are built, a kernel that cannot be compiled fails the build.
 
 The pages that `make docs` has built in `build/docs` become the package's folder `docs_site`, for
-`millstream docs`. A source distribution contains them. Without them the build goes on, and says so.
+`millstream docs`. A source distribution contains them. Without them the build continues, and
+says so.
 """
 
 from __future__ import annotations

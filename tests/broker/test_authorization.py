@@ -318,7 +318,7 @@ def _transactional_produce(topic: str) -> ProduceRequest:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_wrong_with_a_request_is_checked_in_the_order_of_kafka(
+def test_a_request_with_several_errors_gets_the_one_that_kafka_finds_first(
     brokers: PrincipalServerSet,
     names: Names,
     request_: Any,

@@ -53,7 +53,7 @@ RIGHTS: Final[Mapping[str, tuple[tuple[Operation, ResourceType], ...]]] = {
     "clusteraction": ((Operation.CLUSTER_ACTION, _CLUSTER),),
     "all": ((Operation.ALL, _TOPIC), (Operation.ALL, _GROUP), (Operation.ALL, _TXN)),
 }
-#: What these delete is needed by others.
+#: These run last: other APIs need what they delete.
 LAST: Final = (ApiKey.OFFSET_DELETE, ApiKey.DELETE_GROUPS, ApiKey.DELETE_TOPICS)
 #: Both are about the login, which the brokers here do in different ways.
 LOGIN: Final = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)

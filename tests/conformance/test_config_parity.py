@@ -42,7 +42,8 @@ KAFKA_FILE = {
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
 }
-#: Given to both: synonyms in other units, one that falls back to another, and plain ones.
+#: The settings of both brokers: synonyms in other units, a setting that falls back to another one,
+#: and settings without synonyms.
 STATIC = {
     "log.retention.hours": "24",
     "log.roll.ms": "1000000",
@@ -61,15 +62,15 @@ RUN_TIME = [
     (GROUP, "g", {"consumer.session.timeout.ms": "50000"}),
     (TOPIC, "special", {"min.cleanable.dirty.ratio": "0.25"}),
 ]
-#: Kafka's own defect: once a setting is changed at run time, it shows the default of some others
-#: that it says come from the file.
+#: A defect of Kafka: once a setting was changed at run time, it shows these with their defaults,
+#: although it names the file as their source.
 KAFKA_FORGETS = {("broker", "log.retention.hours"), ("broker", "log.flush.scheduler.interval.ms")}
 
 
 class Difference(NamedTuple):
     resource: str
     setting: str
-    #: "kafka" or "millstream" for one that only that broker has, or the field that differs.
+    #: "kafka" or "millstream" if only that broker has the setting; else the field that differs.
     what: str
 
 

@@ -146,7 +146,8 @@ def test_the_consumer_of_kafka_python(brokers: Brokers, caplog: pytest.LogCaptur
 
 
 def test_replication_has_no_quota(brokers: Brokers) -> None:
-    """Followers fetch as fast as ever, whatever the default of client ids is."""
+    """The default quota of client ids does not throttle followers. If it did, the records would not
+    be acknowledged in time."""
     entity = QuotaEntity(client_id=QuotaEntity.DEFAULT)
     with Admin(brokers.bootstrap) as admin:
         # The internal client ids of brokers have no quota of their own.

@@ -22,6 +22,7 @@ from harness.broker_process import BrokerProcess, ServerFailed, wait_until
 from harness.process_cluster import ProcessCluster
 from harness.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
+from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.describe_topic_partitions import (
@@ -35,7 +36,6 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.xdist_group("lost-disk")]
 #: Kafka's jars, where `scripts/setup-test-tools` could fetch them.
 JARS = Path(__file__).resolve().parents[2] / ".cache" / "jars"
 UNCLEAN = 1
-NO_LEADER = -1
 Row = DescribeTopicPartitionsResponse.Topic.Partition
 
 

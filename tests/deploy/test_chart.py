@@ -174,7 +174,7 @@ def test_a_rolling_update_waits_until_a_broker_is_in_sync() -> None:
 
 
 def test_probes_send_the_token() -> None:
-    """All but liveness need it; the PodMonitor gives it to Prometheus."""
+    """All probes but the liveness probe send the token. The PodMonitor gives it to Prometheus."""
     container = broker("with TLS")
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     for name, page in {"startupProbe": "/readyz", "readinessProbe": "/readyz/in-sync"}.items():

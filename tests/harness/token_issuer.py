@@ -111,7 +111,7 @@ def issuer_server(issuer: TokenIssuer) -> Iterator[IssuerServer]:
                     {
                         "access_token": token,
                         "token_type": "Bearer",
-                        # Half of the truth, so that a token does not end during a slow login.
+                        # Half of the lifetime: a token must not expire during a slow login.
                         "expires_in": issuer.lifetime_s // 2,
                     }
                 ).encode()

@@ -11,20 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.manual_clock import ManualClock
 from millstream.net.connection import Connection
 from millstream.net.gate import ConnectionLimits, Entry, Gate
 from millstream.net.rejection import Rejection
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return int(self.now * 1000)
 
 
 @dataclass
@@ -89,7 +79,7 @@ class Recorder:
 
 class World:
     def __init__(self, limits: ConnectionLimits | None = None) -> None:
-        self.clock = FakeClock()
+        self.clock = ManualClock(0.0)
         self.gate = Gate(limits or ConnectionLimits())
         self.lost: list[Connection] = []
 

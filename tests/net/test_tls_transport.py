@@ -368,7 +368,7 @@ def test_half_open_handshakes_are_limited_and_time_out(run: Callable[..., None])
 
 
 def test_handshakes_in_progress_are_limited(run: Callable[..., None]) -> None:
-    """The oldest ones end: clients that stall keep nobody out."""
+    """At the limit the oldest handshake ends, so that stalled clients cannot keep others out."""
 
     async def scenario(world: World) -> None:
         sockets = [socket.create_connection((HOST, world.port)) for _ in range(12)]
@@ -392,7 +392,7 @@ def test_handshakes_in_progress_are_limited(run: Callable[..., None]) -> None:
 
 
 def test_key_updates_are_served_until_there_are_too_many(run: Callable[..., None]) -> None:
-    """Each costs the derivation of keys, and asks for a response."""
+    """Each key update makes the server derive keys, and may demand a response."""
 
     def flood(port: int) -> None:
         client = KeyUpdateClient(HOST, port)

@@ -23,7 +23,7 @@ KERNELS = sorted(
     if file.with_suffix(".py").exists() and file.stem != "memory"
 )
 
-#: What a build leaves behind, except the translation to C, which takes most of the time.
+#: Results of a build. The translation to C is kept, because it takes most of the time.
 COMPILED = shutil.ignore_patterns("lib.*", "temp.*", "bdist.*", "*.so")
 
 pytestmark = [

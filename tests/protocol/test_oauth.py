@@ -163,23 +163,6 @@ def test_a_valid_token_serves_while_the_endpoint_fails() -> None:
     assert cache.token(login) == "second"
 
 
-def test_an_endpoint_that_does_not_speak_http_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(1024)
-                connection.sendall(b"SSH-2.0-OpenSSH\r\n")
-
-        thread = threading.Thread(target=answer)
-        thread.start()
-        login = OAuthLogin(f"http://127.0.0.1:{server.getsockname()[1]}/token", "app", SECRET)
-        with pytest.raises(ConnectionLost, match="gave no token"):
-            fetch_token(login)
-        thread.join(10)
-
-
 def _parse(**properties: str) -> object:
     named = {name.replace("_", "."): value for name, value in properties.items()}
     base = {

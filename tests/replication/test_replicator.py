@@ -195,7 +195,8 @@ def test_several_epochs_of_lost_records_are_truncated_step_by_step(tmp_path: Pat
 
 
 def test_a_restart_with_an_old_high_watermark_loses_nothing(tmp_path: Path) -> None:
-    """Truncating to the high watermark would: the leader dies before the record is refetched."""
+    """A follower that truncated to its high watermark would lose a record, because the leader dies
+    before the follower can fetch the record again."""
 
     async def scenario() -> None:
         async with ReplicaSet(tmp_path, 2) as brokers:

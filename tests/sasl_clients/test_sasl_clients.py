@@ -164,7 +164,7 @@ def test_a_client_with_a_wrong_password_gets_nothing(
 def test_a_client_with_an_invalid_token_gets_nothing(
     secure: Secure, client: str, token: str
 ) -> None:
-    """Revoked is a token whose key is no longer in the key set."""
+    """A token counts as revoked if its key is no longer in the key set."""
     require(client)
     now = int(time.time())
     if token == "revoked":

@@ -278,7 +278,7 @@ class Monitor:
 
 
 def _is_elsewhere(record: PartitionRecord, machine: Machine, directory: str) -> bool:
-    """Whether a record counts on a machine's replica on another disk."""
+    """Whether a record names the machine as a replica, but with another disk."""
     members = record.isr + record.elr + record.last_known_elr
     return machine.node_id in members and record.directory(machine.node_id) != directory
 

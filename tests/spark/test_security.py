@@ -154,7 +154,7 @@ def test_a_query_without_rights_says_so(spark: SparkSession, broker: SecureBroke
     ids=["names", "pattern"],
 )
 def test_the_plan_of_a_query_checks_rights(broker: SecureBroker, choice: dict[str, str]) -> None:
-    """So no task has to start and fail."""
+    """The query fails before any task starts."""
     options = _options(broker, "alice") | choice
     reader = BatchReader(options, source_schema(options))
     with pytest.raises(BrokerError, match=f"TOPIC_AUTHORIZATION_FAILED: .* topic {SECRET}"):

@@ -9,10 +9,10 @@ import pytest
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
+from millstream.model.sentinel import NO_TIMEOUT_MS
 from millstream.model.topic import TopicPartition
 from millstream.transactions.state import (
     LAST_EPOCH,
-    NO_TIMEOUT_MS,
     EndRequest,
     Marker,
     PreparedTransaction,

@@ -62,11 +62,11 @@ class Acknowledgement:
         self._acks_all = request.acks == ACKS_ALL
         #: Batches that are not acknowledged; empty once the reply has ended.
         self._awaited = awaited
-        refuse = partial(_refuse_awaited, response, awaited)
+        reject = partial(_reject_awaited, response, awaited)
         if reply is None:
-            reply = Reply(ReplyKind.PRODUCE, context.receiver, refuse)
+            reply = Reply(ReplyKind.PRODUCE, context.receiver, reject)
         else:
-            reply.refuse_by(refuse)
+            reply.reject_by(reject)
         reply.on_end = self._forget
         self.reply: Reply[ProduceResponse] = reply
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Acknowledgement:
         self._response = None
 
 
-def _refuse_awaited(
+def _reject_awaited(
     response: ProduceResponse, awaited: list[Appended], code: ErrorCode
 ) -> ProduceResponse:
     """Return the response with an error for every awaited batch: this broker cannot tell which of

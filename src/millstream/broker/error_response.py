@@ -1,8 +1,8 @@
 """Error responses for requests whose handler failed.
 
-Most responses have one error code for the whole request. An API whose response has an error code
-for each item (a topic, a resource) declares an `error_response` of its own in its entry, which
-returns a row for each item of the request.
+Most responses have one error code for the whole request. In some APIs each item of the request (a
+topic, a resource) gets a row with an error code. The entry of such an API declares an
+`error_response`, which returns the rows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def error_response(
 def error_rows(
     row: Callable[..., T], items: Iterable[object], copied: Iterable[str], **values: Any
 ) -> list[T]:
-    """Return a row for each item of a request: the fields `copied` are the item's, the others are
-    `values`."""
+    """Return a row for each item of a request. The fields `copied` have the values of the item, the
+    other fields have `values`."""
     names = tuple(copied)
     return [row(**{name: getattr(item, name) for name in names}, **values) for item in items]

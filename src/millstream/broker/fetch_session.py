@@ -19,9 +19,6 @@ from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 
-NO_SESSION = 0
-INITIAL_EPOCH = 0
-FINAL_EPOCH = -1
 EVICTION_S = 120.0
 
 
@@ -99,7 +96,7 @@ class FetchSession:
 class FetchSessions:
     """All fetch sessions of a broker."""
 
-    __slots__ = ("_clock", "_random", "_sessions", "_slots_max", "evictions")
+    __slots__ = ("_clock", "_random", "_sessions", "_slots_max")
 
     def __init__(self, slots_max: int, clock: Clock, random: Random) -> None:
         self._slots_max = slots_max
@@ -107,7 +104,6 @@ class FetchSessions:
         self._random = random
         #: Sessions by id, least recently used first.
         self._sessions: dict[int, FetchSession] = {}
-        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -149,5 +145,4 @@ class FetchSessions:
         if oldest is None or now - oldest.used_at < EVICTION_S:
             return False
         del self._sessions[oldest.session_id]
-        self.evictions += 1
         return True

@@ -113,7 +113,7 @@ class _Slot:
 
 
 class Session:
-    """Handles the frames of one connection (see `net.connection.Handler`)."""
+    """Handles the frames of one connection (see `net.frame_handler.FrameHandler`)."""
 
     __slots__ = (
         "_client",
@@ -144,14 +144,10 @@ class Session:
         self._client.apis = services.apis
         authentication = services.authentication
         if authentication is not None and listener in authentication.listeners:
-<<<<<<< HEAD
-            self._client.login = ClientLogin(authentication, listener, self._client, connection)
-        record_login(services.audit, connection.principal, connection.address, listener)
-=======
             self._client.login = ClientLogin(
                 authentication, listener, self._client, connection, tasks
             )
->>>>>>> h-auth
+        record_login(services.audit, connection.principal, connection.address, listener)
         self._clock = services.clock
         self._listener = listener
         self._limits = limits

@@ -18,7 +18,7 @@ import typer
 from millstream.cli.support.failure import CommandError, ExitCode, guarded
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
-#: Where pages may be, the first one that exists is used.
+#: Folders that may have the pages. The first one that exists is used.
 _SITES: Final = (_PACKAGE / "docs_site", _PACKAGE.parents[1] / "build" / "docs")
 _HOST: Final = "127.0.0.1"
 #: Alerts are named like this; the runbook has a section for each.

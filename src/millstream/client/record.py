@@ -1,4 +1,4 @@
-"""Records that an application reads, and the positions of those it sent."""
+"""Records that an application reads, and the positions of records that it sent."""
 
 from __future__ import annotations
 

@@ -8,11 +8,10 @@ choose the call when they are created, so other serializers cost nothing more.
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 Header = tuple[str, bytes | None]
 Part = Literal["key", "value"]
-PARTS: Final[tuple[Part, Part]] = ("key", "value")
 
 
 class RecordContext(NamedTuple):

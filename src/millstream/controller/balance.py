@@ -8,7 +8,7 @@ from millstream.metadata.cluster_record import PartitionRecord
 
 
 class LeaderTally:
-    """Counts, for each broker, partitions that prefer it and those of them that others lead."""
+    """Counts for each broker the partitions that prefer it, and how many of them others lead."""
 
     __slots__ = ("_elsewhere", "_preferred")
 

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 #: Logs checked before the event loop gets a turn.
 _LOGS_PER_TURN: Final = 256
-#: Of those, logs that must be loaded first: each costs several system calls.
+#: The logs among them that may have to be loaded first: each costs several system calls.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
 #: Paths that one call in a thread removes.

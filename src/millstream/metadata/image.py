@@ -406,7 +406,7 @@ class _Step:
     def _rebuild(
         self, topic_id: TopicId, before: tuple[PartitionRecord, ...], waiting: _Waiting
     ) -> tuple[PartitionRecord, ...]:
-        """Return the partitions from 0 up to the first gap. Those beyond it wait."""
+        """Return the partitions from 0 up to the first gap. Partitions beyond the gap wait."""
         changes = self._partitions.pop(topic_id, None)
         held = waiting.pop(topic_id, None)
         if changes is None and held is None:

@@ -1,7 +1,7 @@
 """The number of in-sync replicas that a partition needs. Pure.
 
-The only place that compares an ISR with `min.insync.replicas`. The leader (acks=all, the high
-watermark), the controller and the metrics call it, so they can't disagree.
+The only place in the broker that compares an ISR with `min.insync.replicas`. The leader (acks=all,
+the high watermark), the controller and the metrics call it, so they can't disagree.
 
 While a partition is reassigned, the replicas that are being added do not count towards its number
 of replicas: the minimum changes when the reassignment completes. A topic that grows from one
@@ -11,6 +11,7 @@ replicas at once, and rejects acks=all meanwhile. In-sync replicas count even if
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from millstream.metadata.cluster_record import PartitionRecord, TopicRecord
@@ -51,12 +52,17 @@ def default_min_isr(topic: TopicRecord) -> int:
     return durability.default_min_isr(replicas)
 
 
+def is_enough(isr: Sequence[int], minimum: int) -> bool:
+    """Return whether an ISR reaches a minimum, so that new records can be committed."""
+    return len(isr) >= minimum
+
+
 def is_under_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:
     """Return whether too few replicas are in sync for anything new to be committed."""
     # Called for every Produce, mostly with a full ISR, which no minimum can exceed.
     if len(record.isr) >= len(record.replicas):
         return False
-    return len(record.isr) < min_isr(record, config)
+    return not is_enough(record.isr, min_isr(record, config))
 
 
 def is_at_min_isr(record: PartitionRecord, config: TopicConfig) -> bool:

@@ -25,6 +25,7 @@ from typing import Final
 import msgspec
 
 from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.min_isr import is_enough
 from millstream.model.sentinel import NO_LEADER
 
 #: The directory id of a replica whose log was deleted.
@@ -39,7 +40,7 @@ def with_isr(
     Replicas in `lost` leave the ISR or ELR because they may lack committed records. Those that
     leave the ISR come first in `last_known_elr`.
     """
-    if len(isr) >= min_isr:
+    if is_enough(isr, min_isr):
         return msgspec.structs.replace(record, isr=isr, elr=(), last_known_elr=())
     left = tuple(
         replica

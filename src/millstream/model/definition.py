@@ -1,9 +1,9 @@
 """Definitions of settings: type, default, limits, parsing and formatting, for all configs.
 
 A config class is a frozen slotted dataclass whose fields are declared with `setting`. The field's
-name with its underscores as dots is the setting's name (`segment_bytes` is `segment.bytes`), and
-`definitions_of` collects the table from the class, so that type, default, limits and the sentence
-about them are written once. Values travel as text, as in the protocol; `Definition.parse` and
+name with its underscores as dots is the setting's name: `segment_bytes` is `segment.bytes`.
+`definitions_of` collects the table from the class, so type, default, limits and the sentence about
+them are written once. Values travel as text, as in the protocol; `Definition.parse` and
 `Definition.format` are the two directions.
 """
 

@@ -4,7 +4,7 @@ A handler that has to wait creates a `Reply` and passes it to the part of the br
 The reply ends in exactly one of these ways, and ignores every later call:
 
     deliver   the result is known: `respond` builds the response from the result
-    fail      the request is rejected: `refuse` builds the response from the error code
+    fail      the request is rejected: `reject` builds the response from the error code
     crash     serving the request raised: like `fail`, and the failure is reported
     cancel    the client disconnected: there is no response
 
@@ -70,7 +70,7 @@ class Receiver(Protocol):
     """Receives the result of a reply. No method raises."""
 
     def receive(self, result: Any, /) -> None:
-        """Accept the response that `respond` or `refuse` built. Called at most once."""
+        """Accept the response that `respond` or `reject` built. Called at most once."""
         ...
 
     def failed(self, kind: str, error: Exception, /) -> None:
@@ -85,20 +85,20 @@ class Receiver(Protocol):
 class Reply(Generic[T]):
     """One response that is delivered later. `T` is the type of the result. Event loop only."""
 
-    __slots__ = ("_receiver", "_refuse", "_respond", "kind", "on_end")
+    __slots__ = ("_receiver", "_reject", "_respond", "kind", "on_end")
 
     def __init__(
         self,
         kind: ReplyKind,
         receiver: Receiver,
-        refuse: Callable[[ErrorCode], Any],
+        reject: Callable[[ErrorCode], Any],
         respond: Callable[[T], Any] | None = None,
     ) -> None:
         """Create an open reply. Without `respond`, the delivered value is the response."""
         self.kind = kind
         #: None once the reply has ended.
         self._receiver: Receiver | None = receiver
-        self._refuse: Callable[[ErrorCode], Any] | None = refuse
+        self._reject: Callable[[ErrorCode], Any] | None = reject
         self._respond = respond
         #: Called once, when the reply ends.
         self.on_end: Callable[[], None] | None = None
@@ -108,14 +108,14 @@ class Reply(Generic[T]):
         """Whether the request still waits."""
         return self._receiver is not None
 
-    def refuse_by(self, refuse: Callable[[ErrorCode], Any]) -> None:
-        """Build error responses with `refuse` from now on."""
+    def reject_by(self, reject: Callable[[ErrorCode], Any]) -> None:
+        """Build error responses with `reject` from now on."""
         if self._receiver is not None:
-            self._refuse = refuse
+            self._reject = reject
 
     def deliver(self, value: T) -> None:
         """Send the response that `respond` builds from `value`."""
-        receiver, refuse, respond = self._receiver, self._refuse, self._respond
+        receiver, reject, respond = self._receiver, self._reject, self._respond
         if receiver is None:
             return
         self._end(receiver)
@@ -126,24 +126,24 @@ class Reply(Generic[T]):
             response = respond(value)
         except Exception as error:  # noqa: BLE001  # reported, and responded to
             receiver.failed(self.kind, error)
-            self._refuse_with(receiver, refuse, code_of(error))
+            self._reject_with(receiver, reject, code_of(error))
         else:
             receiver.receive(response)
 
     def fail(self, code: ErrorCode) -> None:
         """Reject the request with an error code."""
-        receiver, refuse = self._receiver, self._refuse
+        receiver, reject = self._receiver, self._reject
         if receiver is not None:
             self._end(receiver)
-            self._refuse_with(receiver, refuse, code)
+            self._reject_with(receiver, reject, code)
 
     def crash(self, error: Exception) -> None:
         """Report a failure in serving the request, and send an error response."""
-        receiver, refuse = self._receiver, self._refuse
+        receiver, reject = self._receiver, self._reject
         if receiver is not None:
             self._end(receiver)
             receiver.failed(self.kind, error)
-            self._refuse_with(receiver, refuse, code_of(error))
+            self._reject_with(receiver, reject, code_of(error))
 
     def cancel(self) -> None:
         """End without a response: the client disconnected."""
@@ -167,19 +167,19 @@ class Reply(Generic[T]):
 
     def _end(self, receiver: Receiver) -> None:
         on_end = self.on_end
-        self._receiver = self._refuse = self._respond = self.on_end = None
+        self._receiver = self._reject = self._respond = self.on_end = None
         if on_end is not None:
             try:
                 on_end()
             except Exception as error:  # noqa: BLE001  # reported; the response is still sent
                 receiver.failed(self.kind, error)
 
-    def _refuse_with(
-        self, receiver: Receiver, refuse: Callable[[ErrorCode], Any] | None, code: ErrorCode
+    def _reject_with(
+        self, receiver: Receiver, reject: Callable[[ErrorCode], Any] | None, code: ErrorCode
     ) -> None:
-        assert refuse is not None, "an open reply has `refuse`"
+        assert reject is not None, "an open reply has `reject`"
         try:
-            response = refuse(code)
+            response = reject(code)
         except Exception as error:  # noqa: BLE001  # reported by the receiver
             receiver.abandon(self.kind, error)
         else:

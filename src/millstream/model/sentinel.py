@@ -25,6 +25,8 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 #: The sequence number of batches that are neither idempotent nor transactional.
 NO_SEQUENCE: Final = -1
+#: The timeout of a transaction without one: it takes part in a two-phase commit.
+NO_TIMEOUT_MS: Final = INT32_MAX
 #: A sequence number wraps to 0 after `SEQUENCE_MODULUS - 1`.
 SEQUENCE_MODULUS: Final = 1 << 31
 

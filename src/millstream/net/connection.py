@@ -20,9 +20,11 @@ Reading stops, and frames that were already read wait in `_backlog`, while any o
     CLOSING  the connection is being closed; this never ends
 
 Once a second the listener calls `check` for every connection. It closes a connection whose client
-sends a frame more slowly than `frame_ms_max` plus a modest rate allow, reads none of its responses
-for `unread_ms_max`, also those that are left when the connection is closed, or sends nothing for
-`idle_ms_max` with no request in flight.
+
+    stalls in a frame   it needs longer than `frame_ms_max` and a modest rate allow
+    reads nothing       none of its responses for `unread_ms_max`, also while the connection is
+                        being closed
+    is idle             it sends nothing for `idle_ms_max`, and no request is in flight
 """
 
 from __future__ import annotations
@@ -150,8 +152,8 @@ class Connection(asyncio.BufferedProtocol):
         self._is_login_frame = False
         #: Bytes read but not handled, because reading is stopped; at most one receive buffer.
         self._backlog = bytearray()
-        #: Bits of HELD, BLOCKED, MEMORY, CLOSING, THROTTLED. Outside of a pass the transport is
-        #: paused (`_paused`) if and only if this is not 0.
+        #: Bits of HELD, BLOCKED, MEMORY, THROTTLED, YIELDED and CLOSING. Outside of a pass the
+        #: transport is paused (`_paused`) if and only if this is not 0.
         self._stopped = 0
         self._paused = False
         self._outgoing: list[Item] = []

@@ -109,11 +109,8 @@ class Gate:
         "failures",
         "handshakes",
         "limits",
-<<<<<<< HEAD
-        "on_failed_handshake",
-=======
         "logins",
->>>>>>> h-auth
+        "on_failed_handshake",
         "rates",
         "receive_buffer",
         "refused_open",

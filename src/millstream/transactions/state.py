@@ -49,7 +49,7 @@ from millstream.coordination.effects import Effects, ProducerIdAndEpoch, TimerKe
 from millstream.coordination.topic_record import DamagedRecordError
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
-from millstream.model.sentinel import INT32_MAX, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
+from millstream.model.sentinel import NO_EPOCH, NO_PRODUCER_ID, NO_TIMEOUT_MS, NO_TIMESTAMP
 from millstream.model.topic import TopicPartition
 from millstream.transactions import transaction_record as record
 from millstream.transactions.transaction_record import TransactionLogValue
@@ -58,8 +58,6 @@ from millstream.transactions.transaction_record import TransactionLogValue
 BUMPING_VERSION: Final = 2
 #: Reserved for fencing; no producer has this epoch.
 LAST_EPOCH: Final = 0x7FFF
-#: The timeout of transactions that take part in a two-phase commit.
-NO_TIMEOUT_MS: Final = INT32_MAX
 
 _TIMEOUT: Final[TimerKey] = ("timeout", "")
 

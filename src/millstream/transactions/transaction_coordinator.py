@@ -16,9 +16,10 @@ from typing import NamedTuple
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.reply import Reply
+from millstream.model.sentinel import NO_TIMEOUT_MS
 from millstream.model.topic import TopicPartition
 from millstream.transactions.end_wait import EndWait
-from millstream.transactions.state import NO_TIMEOUT_MS, EndRequest, InitResult, TransactionMetadata
+from millstream.transactions.state import EndRequest, InitResult, TransactionMetadata
 from millstream.transactions.transaction_shard import TransactionShard
 from millstream.transactions.transaction_shards import TransactionShards
 

@@ -160,7 +160,7 @@ def test_markers_of_brokers_are_not_recorded() -> None:
         return trail.seen
 
     assert sent() == []
-    # Who only claims to be a broker is recorded.
+    # A client that only claims to be a broker is recorded.
     assert sent(client_id="app") == [("topic:t", "ok")]
     assert sent(listener="CLIENTS") == [("topic:t", "ok")]
     assert sent(holds_cluster=lambda operation: False) == [("topic:t", "ok")]

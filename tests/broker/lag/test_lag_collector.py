@@ -37,7 +37,7 @@ def test_records_and_seconds_behind(world: World) -> None:
     run(world, body)
 
 
-def test_at_the_end_all_is_well(world: World) -> None:
+def test_a_group_at_the_end_has_no_lag(world: World) -> None:
     async def body(world: World) -> None:
         world.produce("t", count=10)
         await world.commit("g", ("t", 0, 10))
@@ -134,7 +134,7 @@ def test_lag_excludes_deleted_records(world: World) -> None:
         world.partition_of("t").delete_records(-1)
         row = await world.row("g")
         assert (row.records, row.headroom_seconds) == (0, UNLIMITED), (
-            "there is nothing left to lose"
+            "a group at the end has nothing that retention could delete"
         )
 
     run(world, body)
@@ -172,7 +172,7 @@ def test_a_round_measures_each_position_once(world: World, monkeypatch: pytest.M
             await world.commit(f"g{number}", ("t", 0, 4))
         await world.lag.collect()
         await world.lag.collect()
-        assert searches == [4], "all are at the same place, and stay there"
+        assert searches == [4], "one search serves all groups at this offset, in both rounds"
         await world.commit("g0", ("t", 0, 6))
         await world.lag.collect()
         assert searches == [4, 6]

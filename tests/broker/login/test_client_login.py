@@ -533,7 +533,7 @@ def test_an_address_with_many_failures_is_slow_but_not_locked_out(tmp_path: Path
 def test_steps_of_clients_that_have_left_are_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They would queue up: a client can leave faster than a password is verified."""
+    """Otherwise they would queue up: clients can disconnect faster than passwords are verified."""
     with secure_broker(tmp_path) as secure:
         authentication = secure.authentication
         authentication.has_threads = True

@@ -29,7 +29,7 @@ def test_a_leader_reports_its_followers(tmp_path: Path) -> None:
             leadership = brokers[1].partition("t").leadership
             assert leadership is not None
             followers = leadership.followers.values()
-            await until(lambda: all(each.log_end_offset == 1 for each in followers), "their word")
+            await until(lambda: all(each.log_end_offset == 1 for each in followers), "their fetch")
             await summary.refresh()
             assert summary.led.lag_records_max == {2: 0, 3: 0}
             assert (summary.led.partitions, summary.led.under_replicated) == (1, 0)

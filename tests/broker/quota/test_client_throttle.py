@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.manual_clock import ManualClock
 from millstream.broker.quota.client_throttle import ClientThrottle, MutationQuota
 from millstream.metadata.security_record import QuotaEntity, Quotas
 from millstream.model.error import BrokerError, ErrorCode
@@ -26,21 +27,11 @@ WINDOW = WindowOptions(samples=2, window_s=1.0)
 ALICE = (("user", "alice"),)
 
 
-class Clock:
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return 0
-
-
 def throttle(**quotas: float) -> ClientThrottle:
     limiter = Limiter(WINDOW, WINDOW)
     records: dict[QuotaEntity, Quotas] = {ALICE: Map(quotas)}
     limiter.set_quotas(records)
-    return ClientThrottle(limiter, Clock())
+    return ClientThrottle(limiter, ManualClock(0.0))
 
 
 def context(
@@ -55,7 +46,7 @@ def context(
         client=SimpleNamespace(principal=Principal("User", user), login=None),
         client_id=None,
         version=version,
-        services=SimpleNamespace(quotas=quotas, clock=Clock()),
+        services=SimpleNamespace(quotas=quotas, clock=ManualClock(0.0)),
     )
 
 
@@ -106,7 +97,7 @@ def test_logins_are_exempt() -> None:
     limiter = Limiter(WINDOW, WINDOW)
     quotas: dict[QuotaEntity, Quotas] = {(("user", None),): Map({"request_percentage": 0.001})}
     limiter.set_quotas(quotas)
-    throttling = ClientThrottle(limiter, Clock())
+    throttling = ClientThrottle(limiter, ManualClock(0.0))
     anonymous = context()
     anonymous.client.principal = ANONYMOUS
     assert throttling.charge(MetadataRequest(), anonymous, 0, 1.0) > 0

@@ -6,21 +6,12 @@ import asyncio
 
 import pytest
 
+from harness.manual_clock import ManualClock
 from millstream.broker.quota.work_time import MeasuredWork
 
 
-class Clock:
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ms(self) -> int:
-        return 0
-
-
 def test_only_the_time_between_waits_counts() -> None:
-    clock = Clock()
+    clock = ManualClock(0.0)
 
     async def work(gate: asyncio.Event) -> str:
         clock.now += 2
@@ -47,7 +38,7 @@ async def wait_for(measured: MeasuredWork[str]) -> str:
 
 
 def test_a_failure_reaches_the_caller_and_its_time_counts() -> None:
-    clock = Clock()
+    clock = ManualClock(0.0)
 
     async def fail() -> str:
         clock.now += 2
@@ -70,7 +61,7 @@ def test_a_cancellation_reaches_the_coroutine() -> None:
         return ""
 
     async def run() -> None:
-        task = asyncio.ensure_future(wait_for(MeasuredWork(work(), Clock())))
+        task = asyncio.ensure_future(wait_for(MeasuredWork(work(), ManualClock(0.0))))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -24,7 +24,7 @@ from millstream.client.sql import DatabaseUseError
 
 @pytest.fixture
 def home(address: str, tmp_path: Path) -> OutboxHome:
-    """Without a broker."""
+    """Return an outbox without a broker."""
     made = OutboxHome(address, "", tmp_path)
     made.database.init(None, notify=True)
     return made
@@ -151,7 +151,7 @@ def test_wrong_arguments_are_explained() -> None:
 def test_sqlalchemy_creates_the_same_tables_as_the_sql(
     home: OutboxHome, address: str, engine: Engine
 ) -> None:
-    """Both are created in one database under two names, and compared."""
+    """The test creates the tables both ways in one database, and compares them."""
     shards = 1 if address.startswith("sqlite") else 4
     metadata = MetaData()
     table = outbox_tables(metadata, OutboxSchema("second", shards))

@@ -334,7 +334,7 @@ def test_delayed_messages(bootstrap: str, topic: str, name: Name) -> None:
 def test_messages_with_a_long_delay_do_not_block_nearer_ones(
     bootstrap: str, topic: str, name: Name
 ) -> None:
-    """There are more of them than the window, and they come first."""
+    """More messages than the window holds are not due, and they precede the others."""
     group, seen = name("group"), list[bytes]()
     worker = Worker(
         bootstrap,

@@ -259,7 +259,7 @@ def _with_member(protocol: str) -> tuple[Step, ...]:
             f"kafka-consumer-groups --reset-offsets --group {group} --topic read"
             " --to-latest --execute"
         ),
-        # How many records a poll returns is up to the moment.
+        # The number of records that a poll returns varies.
         Stop(masks=(EVENTS,), is_distinct=True),
         Run(f"kafka-consumer-groups --describe --group {group} --state"),
     )

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.log_home import StillClock
 from millstream.env.disk import Buffer, Disk, File, SystemDisk
 from millstream.env.supervisor import Supervisor
 from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
@@ -33,17 +34,6 @@ TOPIC_ID = bytes(range(16))
 PAYLOAD_MAX = 1 << 24
 
 KeyValue = tuple[bytes, bytes | None]
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.now_ms = START_MS
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def monotonic(self) -> float:
-        return self.now_ms / 1000
 
 
 class Crash(BaseException):
@@ -142,7 +132,8 @@ class Setup:
     def __init__(self, path: Path, disk: Disk | None = None, **config: object) -> None:
         self.path = path
         self.disk = disk or FaultyDisk()
-        self.clock = FakeClock()
+        self.clock = StillClock()
+        self.clock.now_ms = START_MS
         settings = {"cleanup_policy": frozenset({"compact"}), "min_cleanable_dirty_ratio": 0.0}
         self.config = TopicConfig(**(settings | config))  # type: ignore[arg-type]
         self.directory = LogDirectory.open(

@@ -173,7 +173,7 @@ def test_a_commit_marker_outlives_its_data_by_the_delete_retention(table: Table)
     table.home.clock.now_ms += RETENTION_MS
     table.clean()
     found = marker()
-    assert found is not None  # the epoch of the first producer is told by nothing else
+    assert found is not None  # nothing else holds the epoch of the first producer
     assert (found.count, found.is_control, found.producer_epoch) == (0, True, 1)
 
 

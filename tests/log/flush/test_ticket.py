@@ -43,7 +43,7 @@ def deleted_files_held(folder: Path) -> list[str]:
     for name in os.listdir("/proc/self/fd"):
         try:
             target = os.readlink(f"/proc/self/fd/{name}")
-        except FileNotFoundError:  # the listing's own
+        except FileNotFoundError:  # the descriptor of `listdir` itself
             continue
         if target.startswith(str(folder)) and target.endswith(" (deleted)"):
             found.append(target)

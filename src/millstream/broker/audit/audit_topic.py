@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from millstream.broker.audit.audit_queue import AuditRecord, encode_record
 from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
@@ -64,7 +64,7 @@ class AuditApi(PeerApi[_Delivery]):
     def request(self, items: Sequence[_Delivery]) -> AppendAuditRequest:
         return AppendAuditRequest(events=[event for item in items for event in item.events])
 
-    def complete(self, items: Sequence[_Delivery], response: Any) -> None:
+    def complete(self, items: Sequence[_Delivery], response: AppendAuditResponse) -> None:
         for item in items:
             item.finish(known_code(response.error_code))
 

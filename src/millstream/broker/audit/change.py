@@ -9,11 +9,64 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Any, Final
+from typing import Final
 
 from millstream.broker.audit.audited import Change
 from millstream.model.acl import Operation, PatternType, Permission, ResourceType, label
 from millstream.model.error import ErrorCode
+from millstream.wire.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+)
+from millstream.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
+from millstream.wire.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+)
+from millstream.wire.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
+from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsResponse
+from millstream.wire.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from millstream.wire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+)
+from millstream.wire.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
+from millstream.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
+from millstream.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
+from millstream.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
+from millstream.wire.messages.expire_delegation_token import (
+    ExpireDelegationTokenRequest,
+    ExpireDelegationTokenResponse,
+)
+from millstream.wire.messages.incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from millstream.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from millstream.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from millstream.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from millstream.wire.messages.renew_delegation_token import (
+    RenewDelegationTokenRequest,
+    RenewDelegationTokenResponse,
+)
+from millstream.wire.messages.unregister_broker import (
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from millstream.wire.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse
+from millstream.wire.messages.write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
 
 #: Names of the resource types of configs.
 _CONFIG_RESOURCES: Final = {2: "topic", 4: "broker", 8: "logger", 16: "client-metrics", 32: "group"}
@@ -22,19 +75,25 @@ _CONFIG_RESOURCES: Final = {2: "topic", 4: "broker", 8: "logger", 16: "client-me
 _REMOVED_BY_ADMIN: Final = "member was removed by an admin"
 
 
-def topics_created(request: Any, response: Any) -> Iterable[Change]:
+def topics_created(
+    request: CreateTopicsRequest, response: CreateTopicsResponse
+) -> Iterable[Change]:
     if request.validate_only:
         return
     for row in response.topics:
         yield Change(f"topic:{row.name}", row.error_code)
 
 
-def topics_deleted(request: Any, response: Any) -> Iterable[Change]:
+def topics_deleted(
+    request: DeleteTopicsRequest, response: DeleteTopicsResponse
+) -> Iterable[Change]:
     for row in response.responses:
         yield Change(f"topic:{row.name or row.topic_id.hex()}", row.error_code)
 
 
-def partitions_created(request: Any, response: Any) -> Iterable[Change]:
+def partitions_created(
+    request: CreatePartitionsRequest, response: CreatePartitionsResponse
+) -> Iterable[Change]:
     if request.validate_only:
         return
     counts = {topic.name: topic.count for topic in request.topics}
@@ -42,14 +101,19 @@ def partitions_created(request: Any, response: Any) -> Iterable[Change]:
         yield Change(f"topic:{row.name}", row.error_code, f"{counts.get(row.name)} partitions")
 
 
-def records_deleted(request: Any, response: Any) -> Iterable[Change]:
+def records_deleted(
+    request: DeleteRecordsRequest, response: DeleteRecordsResponse
+) -> Iterable[Change]:
     for topic in response.topics:
         for row in topic.partitions:
             detail = f"partition {row.partition_index}"
             yield Change(f"topic:{topic.name}", row.error_code, detail)
 
 
-def configs_altered(request: Any, response: Any) -> Iterable[Change]:
+def configs_altered(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+) -> Iterable[Change]:
     if request.validate_only:
         return
     names = {
@@ -64,7 +128,7 @@ def configs_altered(request: Any, response: Any) -> Iterable[Change]:
         yield Change(f"{kind}:{row.resource_name}", row.error_code, detail)
 
 
-def acls_created(request: Any, response: Any) -> Iterable[Change]:
+def acls_created(request: CreateAclsRequest, response: CreateAclsResponse) -> Iterable[Change]:
     for wanted, row in zip(request.creations, response.results, strict=False):
         resource = _pattern(
             wanted.resource_type, wanted.resource_pattern_type, wanted.resource_name
@@ -72,7 +136,7 @@ def acls_created(request: Any, response: Any) -> Iterable[Change]:
         yield Change(resource, row.error_code, _rule(wanted))
 
 
-def acls_deleted(request: Any, response: Any) -> Iterable[Change]:
+def acls_deleted(request: DeleteAclsRequest, response: DeleteAclsResponse) -> Iterable[Change]:
     for wanted, row in zip(request.filters, response.filter_results, strict=False):
         if not row.matching_acls:
             resource = f"acl:{_term(ResourceType, wanted.resource_type_filter)}"
@@ -86,7 +150,7 @@ def _pattern(resource_type: int, pattern_type: int, name: str) -> str:
     return f"acl:{_term(ResourceType, resource_type)}/{_term(PatternType, pattern_type)}/{name}"
 
 
-def _rule(acl: Any) -> str:
+def _rule(acl: CreateAclsRequest.Creation | DeleteAclsResponse.Result.MatchingAcl) -> str:
     permission = _term(Permission, acl.permission_type)
     return f"{permission} {acl.principal} from {acl.host}: {_term(Operation, acl.operation)}"
 
@@ -99,13 +163,17 @@ def _term(kind: type[IntEnum], value: int) -> str:
         return str(value)
 
 
-def users_altered(request: Any, response: Any) -> Iterable[Change]:
+def users_altered(
+    request: AlterUserScramCredentialsRequest, response: AlterUserScramCredentialsResponse
+) -> Iterable[Change]:
     """Find changes of SCRAM credentials. The request's passwords are not read."""
     for row in response.results:
         yield Change(f"user:{row.user}", row.error_code)
 
 
-def quotas_altered(request: Any, response: Any) -> Iterable[Change]:
+def quotas_altered(
+    request: AlterClientQuotasRequest, response: AlterClientQuotasResponse
+) -> Iterable[Change]:
     if request.validate_only:
         return
     for wanted, row in zip(request.entries, response.entries, strict=False):
@@ -127,12 +195,16 @@ def _figure(value: float) -> str:
     return str(int(value)) if value.is_integer() else str(value)
 
 
-def groups_deleted(request: Any, response: Any) -> Iterable[Change]:
+def groups_deleted(
+    request: DeleteGroupsRequest, response: DeleteGroupsResponse
+) -> Iterable[Change]:
     for row in response.results:
         yield Change(f"group:{row.group_id}", row.error_code)
 
 
-def offsets_deleted(request: Any, response: Any) -> Iterable[Change]:
+def offsets_deleted(
+    request: OffsetDeleteRequest, response: OffsetDeleteResponse
+) -> Iterable[Change]:
     resource = f"group:{request.group_id}"
     if response.error_code != ErrorCode.NONE:
         yield Change(resource, response.error_code)
@@ -140,7 +212,9 @@ def offsets_deleted(request: Any, response: Any) -> Iterable[Change]:
     yield from _by_topic(resource, response.topics)
 
 
-def offsets_committed(request: Any, response: Any) -> Iterable[Change]:
+def offsets_committed(
+    request: OffsetCommitRequest, response: OffsetCommitResponse
+) -> Iterable[Change]:
     """Find commits without a member: an operator who resets offsets, or a consumer outside of the
     group's protocol."""
     if request.member_id or request.generation_id_or_member_epoch >= 0:
@@ -148,7 +222,7 @@ def offsets_committed(request: Any, response: Any) -> Iterable[Change]:
     yield from _by_topic(f"group:{request.group_id}", response.topics)
 
 
-def members_removed(request: Any, response: Any) -> Iterable[Change]:
+def members_removed(request: LeaveGroupRequest, response: LeaveGroupResponse) -> Iterable[Change]:
     """Find members that an operator removes. A member that leaves names only itself, by its id."""
     members = request.members
     if len(members) > 1 or any(
@@ -159,21 +233,28 @@ def members_removed(request: Any, response: Any) -> Iterable[Change]:
         yield Change(f"group:{request.group_id}", code, f"removed {names}")
 
 
-def _by_topic(resource: str, topics: Any) -> Iterator[Change]:
+def _by_topic(
+    resource: str,
+    topics: Iterable[OffsetDeleteResponse.Topic] | Iterable[OffsetCommitResponse.Topic],
+) -> Iterator[Change]:
     for topic in topics:
         codes = [row.error_code for row in topic.partitions]
         name = topic.name or getattr(topic, "topic_id", b"").hex()
         yield Change(resource, max(codes, default=0), f"{name}: {len(codes)} partitions")
 
 
-def producer_fenced(request: Any, response: Any) -> Iterable[Change]:
+def producer_fenced(
+    request: InitProducerIdRequest, response: InitProducerIdResponse
+) -> Iterable[Change]:
     """Find initialised transactional ids: earlier producers with the id are fenced, and their open
     transaction is aborted."""
     if request.transactional_id:
         yield Change(f"transactional-id:{request.transactional_id}", response.error_code)
 
 
-def transactions_ended(request: Any, response: Any) -> Iterable[Change]:
+def transactions_ended(
+    request: WriteTxnMarkersRequest, response: WriteTxnMarkersResponse
+) -> Iterable[Change]:
     """Find markers: an operator ends a hanging transaction in some partitions."""
     results = {marker.producer_id: marker.transaction_result for marker in request.markers}
     for marker in response.markers:
@@ -187,7 +268,9 @@ def transactions_ended(request: Any, response: Any) -> Iterable[Change]:
                 )
 
 
-def features_updated(request: Any, response: Any) -> Iterable[Change]:
+def features_updated(
+    request: UpdateFeaturesRequest, response: UpdateFeaturesResponse
+) -> Iterable[Change]:
     if request.validate_only:
         return
     for update in request.feature_updates:
@@ -195,11 +278,15 @@ def features_updated(request: Any, response: Any) -> Iterable[Change]:
         yield Change(f"feature:{update.feature}", response.error_code, detail)
 
 
-def broker_unregistered(request: Any, response: Any) -> Iterable[Change]:
+def broker_unregistered(
+    request: UnregisterBrokerRequest, response: UnregisterBrokerResponse
+) -> Iterable[Change]:
     yield Change(f"broker:{request.broker_id}", response.error_code)
 
 
-def partitions_reassigned(request: Any, response: Any) -> Iterable[Change]:
+def partitions_reassigned(
+    request: AlterPartitionReassignmentsRequest, response: AlterPartitionReassignmentsResponse
+) -> Iterable[Change]:
     wanted = {
         (topic.name, row.partition_index): row.replicas
         for topic in request.topics
@@ -216,18 +303,25 @@ def partitions_reassigned(request: Any, response: Any) -> Iterable[Change]:
             )
 
 
-def leaders_elected(request: Any, response: Any) -> Iterable[Change]:
+def leaders_elected(
+    request: ElectLeadersRequest, response: ElectLeadersResponse
+) -> Iterable[Change]:
     for topic in response.replica_election_results:
         for row in topic.partition_result:
             yield Change(f"topic:{topic.topic}", row.error_code, f"partition {row.partition_id}")
 
 
-def token_created(request: Any, response: Any) -> Iterable[Change]:
+def token_created(
+    request: CreateDelegationTokenRequest, response: CreateDelegationTokenResponse
+) -> Iterable[Change]:
     owner = f"of {response.principal_type}:{response.principal_name}"
     yield Change(f"token:{response.token_id}", response.error_code, owner)
 
 
-def token_changed(request: Any, response: Any) -> Iterable[Change]:
+def token_changed(
+    request: RenewDelegationTokenRequest | ExpireDelegationTokenRequest,
+    response: RenewDelegationTokenResponse | ExpireDelegationTokenResponse,
+) -> Iterable[Change]:
     """Find renewals and expirations of delegation tokens. The request names a token by its HMAC,
     which is a secret."""
     yield Change("token", response.error_code)

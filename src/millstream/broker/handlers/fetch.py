@@ -26,13 +26,7 @@ from typing import Final, cast
 
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
-from millstream.broker.fetch_session import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchPartition,
-    FetchSession,
-)
+from millstream.broker.fetch_session import FetchPartition, FetchSession
 from millstream.broker.handlers import replica_fetch
 from millstream.log.reading.slice import LogSlice
 from millstream.model.acl import CLUSTER_NAME, Operation, ResourceType
@@ -44,7 +38,13 @@ from millstream.replication.follower.truncation import EpochEnd
 from millstream.replication.leader.divergence import epoch_divergence
 from millstream.replication.leader.read_replica import nearest_replica
 from millstream.replication.partition import Partition
-from millstream.wire.messages.fetch import FetchRequest, FetchResponse
+from millstream.wire.messages.fetch import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchRequest,
+    FetchResponse,
+)
 
 _TOPIC_IDS_SINCE = 13
 _LEADER_HINT_SINCE = 12

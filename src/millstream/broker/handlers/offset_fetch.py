@@ -16,6 +16,7 @@ from typing import Any, Final
 from millstream.broker.context import Context
 from millstream.broker.dispatch import ApiEntry, Right
 from millstream.broker.reply import CombinedReply
+from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.offset import GroupOffsets
 from millstream.model.acl import Operation, ResourceType
 from millstream.model.error import BrokerError, ErrorCode
@@ -166,7 +167,7 @@ def _topic(
     return row
 
 
-def _partition(number: int, committed: Any) -> _Group.Topic.Partition:
+def _partition(number: int, committed: CommittedOffset | None) -> _Group.Topic.Partition:
     if committed is None:
         return _Group.Topic.Partition(
             partition_index=number, committed_offset=NO_OFFSET, metadata=""

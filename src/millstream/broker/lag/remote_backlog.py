@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from millstream.broker.lag.partition_backlog import UNLIMITED, Backlog, KnownRecord
 from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
@@ -94,7 +94,7 @@ class BacklogApi(PeerApi[BacklogQuery]):
             topics.setdefault(topic_id, _Topic(topic_id=topic_id)).positions.append(row)
         return DescribeBacklogRequest(topics=list(topics.values()))
 
-    def complete(self, items: Sequence[BacklogQuery], response: Any) -> None:
+    def complete(self, items: Sequence[BacklogQuery], response: DescribeBacklogResponse) -> None:
         rows: dict[Position, _Row] = {
             (topic.topic_id, row.partition_index, row.committed_offset): row
             for topic in response.topics

@@ -179,7 +179,7 @@ class ServiceBuilder:
         audit_gauges.show_audit(runtime.metrics, queue, writer)
 
     def _start_quotas(self, services: Services) -> None:
-        """Enforce quotas, those of the present image and those of later changes."""
+        """Enforce the quotas of the present image and of later changes."""
         throttle = ClientThrottle(
             Limiter(*options.quota_windows(self._config)), self._runtime.environment.clock
         )

@@ -1,4 +1,4 @@
-"""Who may use the HTTP server: the bearer token, and certificates of clients.
+"""Decides which clients may use the HTTP server: by a bearer token, or by their certificate.
 
 The server has one context for its lifetime. During each handshake it is exchanged for the newest
 one, so that replaced certificates and trusted authorities apply to new connections.

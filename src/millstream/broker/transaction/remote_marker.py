@@ -11,7 +11,7 @@ retry: the coordinator does, and the next attempt goes to the partition's leader
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from millstream.broker.peer_link import PeerApi, PeerLinks, known_code
 from millstream.broker.transaction.local_marker import LocalMarkers
@@ -60,7 +60,7 @@ class MarkerApi(PeerApi[MarkerDelivery]):
             _add(row.topics, item.partition)
         return WriteTxnMarkersRequest(markers=list(rows.values()))
 
-    def complete(self, items: Sequence[MarkerDelivery], response: Any) -> None:
+    def complete(self, items: Sequence[MarkerDelivery], response: WriteTxnMarkersResponse) -> None:
         codes = {
             (row.producer_id, topic.name, each.partition_index): each.error_code
             for row in response.markers
@@ -83,7 +83,7 @@ class MarkerApi(PeerApi[MarkerDelivery]):
 
 
 def _add(topics: list[_Row.Topic], partition: TopicPartition) -> None:
-    """Add a partition; those of one topic come one after the other."""
+    """Add a partition. Consecutive partitions of one topic share a row."""
     if not topics or topics[-1].name != partition.topic:
         topics.append(_Row.Topic(name=partition.topic))
     topics[-1].partition_indexes.append(partition.partition)

@@ -10,8 +10,9 @@
     "security.protocol" = "SASL_SSL"
 
 `properties` are librdkafka client properties. The file can hold passwords: only its owner may read
-it. `values_for` returns what a command takes from a profile. An option on the command line wins
-over its environment variable, which wins over the profile, which wins over the default.
+it. `Command` (`command.py`) fills the options of a command from the profile that `selected`
+returns. An option on the command line wins over its environment variable, which wins over the
+profile, which wins over the default.
 """
 
 from __future__ import annotations

@@ -23,12 +23,10 @@ from millstream.cli.support.quantity import Duration, duration_option
 from millstream.cli.support.terminal import JsonOption, format_time, note, print_json, print_table
 from millstream.cli.txn.txn_admin import OpenTransaction, TransactionAdmin
 from millstream.model.bootstrap import SERVERS_DEFAULT
-from millstream.model.sentinel import INT32_MAX
+from millstream.model.sentinel import NO_TIMEOUT_MS
 
 app = typer.Typer(no_args_is_help=True, help="List, describe and abort transactions.")
 
-#: The timeout of a transaction that takes part in a two-phase commit.
-_NO_TIMEOUT_MS: Final = INT32_MAX
 #: The default of the broker's transaction.max.timeout.ms.
 _IDLE: Final = Duration.parse("15m")
 
@@ -160,7 +158,7 @@ def describe(
         return
     if row["state"] == "Ongoing":
         row["open_s"] = round(time.time() - start_ms / 1000, 1)
-    if row["timeout_ms"] == _NO_TIMEOUT_MS:
+    if row["timeout_ms"] == NO_TIMEOUT_MS:
         row["timeout_ms"] = "none: it is prepared, and stays open until it is ended"
     row["partitions"] = ", ".join(row["partitions"]) or "-"
     for name, value in row.items():

@@ -36,7 +36,6 @@ class Reporter:
     def __init__(self, worker: Worker, descriptor: int, *, measures_lag: bool) -> None:
         self._worker = worker
         self._descriptor = descriptor
-        self._measures_lag = measures_lag
         self._durations: dict[str, Durations] = {}
         self._lock = threading.Lock()
         self._stopping = threading.Event()

@@ -24,6 +24,9 @@ from millstream.wire.messages.create_acls import CreateAclsRequest, CreateAclsRe
 from millstream.wire.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from millstream.wire.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
+_Described = DescribeAclsResponse.Resource
+_Deleted = DeleteAclsResponse.Result.MatchingAcl
+
 
 def create_acls(
     handle: AdminHandle, acls: Sequence[Acl], timeout: float
@@ -65,19 +68,7 @@ def list_acls(handle: AdminHandle, wanted: AclFilter, timeout: float) -> list[Ac
         )
     if response.error_code:
         raise rejection(response.error_code, what, response.error_message)
-    return [
-        Acl(
-            principal=entry.principal,
-            operation=_label(Operation, entry.operation),
-            resource_type=_label(ResourceType, resource.resource_type),
-            resource_name=resource.resource_name,
-            pattern_type=_label(PatternType, resource.pattern_type),
-            host=entry.host,
-            permission=_label(Permission, entry.permission_type),
-        )
-        for resource in response.resources
-        for entry in resource.acls
-    ]
+    return [_acl(resource, entry) for resource in response.resources for entry in resource.acls]
 
 
 def delete_acls(
@@ -126,18 +117,20 @@ def _deleted(row: DeleteAclsResponse.Result) -> Outcome[list[Acl]]:
     for match in row.matching_acls:
         if match.error_code:
             return rejection(match.error_code, what, match.error_message)
-    return [
-        Acl(
-            principal=match.principal,
-            operation=_label(Operation, match.operation),
-            resource_type=_label(ResourceType, match.resource_type),
-            resource_name=match.resource_name,
-            pattern_type=_label(PatternType, match.pattern_type),
-            host=match.host,
-            permission=_label(Permission, match.permission_type),
-        )
-        for match in row.matching_acls
-    ]
+    return [_acl(match, match) for match in row.matching_acls]
+
+
+def _acl(pattern: _Described | _Deleted, entry: _Described.Acl | _Deleted) -> Acl:
+    """Return the ACL of an entry and of the resource pattern that it belongs to."""
+    return Acl(
+        principal=entry.principal,
+        operation=_label(Operation, entry.operation),
+        resource_type=_label(ResourceType, pattern.resource_type),
+        resource_name=pattern.resource_name,
+        pattern_type=_label(PatternType, pattern.pattern_type),
+        host=entry.host,
+        permission=_label(Permission, entry.permission_type),
+    )
 
 
 def _label(kind: type[Operation | ResourceType | PatternType | Permission], value: int) -> str:

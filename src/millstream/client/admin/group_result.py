@@ -100,7 +100,7 @@ class OffsetChange(NamedTuple):
 
 
 class IncompleteListing(BrokerError):  # noqa: N818
-    """Some brokers did not list their groups. `groups` are those of the other brokers."""
+    """Some brokers did not list their groups. `groups` has the groups of the other brokers."""
 
     def __init__(self, error: BrokerError, groups: list[GroupListing]) -> None:
         super().__init__(str(error), error.name, error.code)

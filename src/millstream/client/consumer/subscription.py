@@ -51,7 +51,7 @@ class Subscription:
         return any(each.startswith(INTERNAL_PREFIX) for each in self.topics)
 
     def matching(self, topics: Sequence[str]) -> list[str]:
-        """Return those of these topics that the pattern matches."""
+        """Return the topics that the pattern matches."""
         assert self.pattern is not None
         is_match = re.compile(self.pattern).fullmatch
         return [each for each in topics if is_match(each) and not each.startswith(INTERNAL_PREFIX)]

@@ -52,7 +52,7 @@ class Turn(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """Which of those partitions has the record."""
+        """The position of the record's partition in the rotation."""
         return self.number % self.spread
 
     def encode(self) -> bytes:

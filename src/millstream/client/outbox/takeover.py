@@ -8,7 +8,7 @@ reads both after it fenced the shard's previous producer, so neither can change 
     no         the same number     KNOWN
     yes        the same number     it is in the topic (SENT)
     yes        the one before      it is not, and never will be (UNSENT)
-    otherwise                      the database or Kafka was replaced: refuse to continue
+    otherwise                      the database or Kafka was replaced: raise an error
 """
 
 from __future__ import annotations

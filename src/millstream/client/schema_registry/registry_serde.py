@@ -146,7 +146,7 @@ class RegistrySerde:
         #: Topics, parts and schema ids that were deserialized once, and those that failed.
         self._loaded: set[tuple[Any, ...]] = set()
         self._failed: dict[tuple[Any, ...], tuple[RegistryError, float]] = {}
-        #: Those that a thread looks up for an event loop.
+        #: Topics, parts and schema ids that a thread is looking up for an event loop.
         self._asking: set[tuple[Any, ...]] = set()
         self._context: Any = imported(
             "A serde", "confluent_kafka.serialization"

@@ -285,8 +285,8 @@ class _Balancer:
         return has_moved
 
     def _exchange(self) -> bool:
-        """Move partitions back to their previous owners in exchange for partitions that those did
-        not have; return whether any moved."""
+        """Move partitions back to their previous owners, which give up partitions that are new to
+        them; return whether any moved."""
         gained: list[set[tuple[TopicId, int]]] = [set() for _ in self._order]
         moved: list[tuple[TopicId, int]] = []
         for topic_id, previous_owners in self._previous.items():

@@ -84,7 +84,6 @@ class CompactionCounts:
     tombstones: int = 0
     tombstones_expired: int = 0
     keyless: int = 0
-    batches_copied: int = 0
     batches_rewritten: int = 0
     batches_emptied: int = 0
 
@@ -161,7 +160,6 @@ class Compactor:
 
     def _copied(self, batch: memoryview, header: BatchHeader) -> memoryview:
         self.counts.records_kept += header.count
-        self.counts.batches_copied += 1
         return batch
 
     def _rewritten(

@@ -52,7 +52,7 @@ from millstream.model.topic import TopicId, TopicPartition
 
 #: Logs examined before the event loop gets a turn.
 _LOGS_PER_TURN: Final = 256
-#: Of those, logs that must be loaded first.
+#: The logs among them that may have to be loaded first.
 _LOADS_PER_TURN: Final = 8
 _LOAD_PAUSE_S: Final = 0.02
 #: Attempts to clean a log after disk errors.

@@ -75,9 +75,6 @@ class FetchDecoder:
         #: Whole batches decoded so far. If a response with bytes adds none, its first batch was
         #: larger than the requested size.
         self.batches = 0
-        #: Rows so far, and records skipped because their transaction was aborted.
-        self.row_count = 0
-        self.hidden_count = 0
 
     @property
     def is_done(self) -> bool:
@@ -114,7 +111,6 @@ class FetchDecoder:
         if self._is_crc_checked:
             check_crc(records, header, position)
         if hidden.covers(records, position, header):
-            self.hidden_count += header.count
             return
         if header.is_control or header.last_offset < self.next_offset:
             return
@@ -122,9 +118,7 @@ class FetchDecoder:
         while run.remaining:
             if self._rows is None:
                 self._rows = self._new_rows()
-            before = self._rows.count
             run.read_into(self._rows, self.next_offset, self._end)
-            self.row_count += self._rows.count - before
             if self._rows.is_full():
                 self._data_capacity = self._rows.size
                 yield self._rows

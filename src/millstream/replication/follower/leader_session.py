@@ -9,8 +9,8 @@ States of a partition:
     delayed   the leader returned an error, or applying a row failed: not named before a time, or
               before its metadata change
 
-A row of a response counts only if the response is to the request that named the partition last, or
-to a later one, and the partition still has the leader epoch and log end that it had then.
+A row counts only in the response to the request that named the partition last, or to a later one.
+Since that request, neither the leader epoch nor the log end of the partition may have changed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from typing import Final, NamedTuple, TypeAlias
 from millstream.model.sentinel import INT32_MAX
 from millstream.model.topic import TopicId
 from millstream.replication.partition import Partition
-from millstream.wire.messages.fetch import FetchRequest
+from millstream.wire.messages.fetch import INITIAL_EPOCH, NO_SESSION, FetchRequest
 
 Key: TypeAlias = tuple[TopicId, int]
 
-_NO_SESSION: Final = 0
-_INITIAL_EPOCH: Final = 0
 #: Later than every time of a clock.
 NEVER: Final = float("inf")
 
@@ -112,9 +110,9 @@ class LeaderSession:
         self._to_name: dict[FollowedPartition, None] = {}
         self._delayed: dict[FollowedPartition, None] = {}
         self._forgotten: set[Key] = set()
-        self._session_id = _NO_SESSION
+        self._session_id = NO_SESSION
         #: Session epoch of the next request.
-        self._epoch = _INITIAL_EPOCH
+        self._epoch = INITIAL_EPOCH
         #: Number of requests so far, which is the number of the last one.
         self.requests = 0
 
@@ -124,7 +122,7 @@ class LeaderSession:
     @property
     def is_open(self) -> bool:
         """Whether the session id is known, so that a second request can be sent."""
-        return self._session_id != _NO_SESSION
+        return self._session_id != NO_SESSION
 
     @property
     def has_news(self) -> bool:
@@ -191,7 +189,7 @@ class LeaderSession:
 
     def reset(self) -> None:
         """Start a new session: name every partition that is not delayed."""
-        self._session_id, self._epoch = _NO_SESSION, _INITIAL_EPOCH
+        self._session_id, self._epoch = NO_SESSION, INITIAL_EPOCH
         self._forgotten.clear()
         self._to_name = dict.fromkeys(
             followed for followed in self._followed.values() if followed not in self._delayed

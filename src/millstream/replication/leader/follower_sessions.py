@@ -14,11 +14,10 @@ from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.sentinel import INT32_MAX
 from millstream.replication.leader.follower_session import FollowerSession, LeaderContext
-from millstream.wire.messages.fetch import FetchRequest
+from millstream.wire.messages.fetch import INITIAL_EPOCH, FetchRequest
 
 #: Largest number of sessions of one follower. Beyond it the oldest one is closed.
 FETCHERS_MAX: Final = 32
-_INITIAL_EPOCH: Final = 0
 
 
 class FollowerSessions:
@@ -48,7 +47,7 @@ class FollowerSessions:
         broker_epoch = request.replica_state.replica_epoch
         if not self._context.isr.is_current(broker_id, broker_epoch):
             raise BrokerError(ErrorCode.STALE_BROKER_EPOCH)
-        if request.session_epoch == _INITIAL_EPOCH:
+        if request.session_epoch == INITIAL_EPOCH:
             session = self._open(broker_id, broker_epoch, fetcher)
         else:
             session = self._resume(broker_id, broker_epoch, fetcher, request)

@@ -85,7 +85,7 @@ class IsrChanges:
         self._stats = stats
         #: Broker epochs of the brokers that are registered.
         self._alive: dict[int, int] = {}
-        #: Broker epochs of those that are not shutting down.
+        #: Broker epochs of the registered brokers that are not shutting down.
         self._eligible: dict[int, int] = {}
         #: The directory ids with which brokers are registered.
         self._directories: dict[int, str] = {}

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from millstream.metadata import replica_set
 from millstream.metadata.cluster_record import PartitionRecord
+from millstream.metadata.min_isr import is_enough
 from millstream.replication.leader import isr
 from millstream.replication.leader.follower_state import NEVER, FollowerFetch, FollowerState
 from millstream.replication.leader.isr import LeaderView
@@ -135,7 +136,7 @@ class Leadership:
         state = self._state
         if leader.has_failed and self._resignation(leader) is not None:
             return True
-        if (state.elr or state.last_known_elr) and len(state.isr) >= leader.min_isr:
+        if (state.elr or state.last_known_elr) and is_enough(state.isr, leader.min_isr):
             return True
         return isr.next_isr(state, self.followers, leader) != state.isr
 

@@ -54,7 +54,7 @@ class Authorizer:
         self._rules = RuleSet(image.acls)
         #: Whether each checked operation is allowed. Read by `Context.allows`.
         self.decisions: dict[DecisionKey, bool] = {}
-        #: Answers of `allows_any`, by principal, address, operation and resource type.
+        #: Results of `allows_any`, by principal, address, operation and resource type.
         self._any_decisions: dict[tuple[Principal, str, Operation, ResourceType], bool] = {}
         #: Denied requests, by operation and resource type.
         self.denials: defaultdict[tuple[Operation, ResourceType], int] = defaultdict(int)

@@ -65,7 +65,7 @@ def _decode(decoder: Decoder, data: bytes | None, value_type: pa.DataType) -> di
         # A decoded value may still not fit its column, such as a date out of range.
         pa.scalar(value, type=value_type)
     except RegistryUnavailable:
-        # Says nothing about the value: the task fails, and Spark retries it.
+        # The value may be valid. The task fails, and Spark retries it.
         raise
     except Exception as error:  # noqa: BLE001 - decoders raise any error for invalid bytes
         reason = f"{type(error).__name__}: {error}"

@@ -29,6 +29,12 @@ from millstream.wire.schema import Message, Segment, message, struct
 
 #: The high watermark of a follower that does not send it.
 HIGH_WATERMARK_UNKNOWN: Final = INT64_MAX
+#: The session id of a request or response without a session (KIP-227).
+NO_SESSION: Final = 0
+#: The session epoch of a full request that opens a session.
+INITIAL_EPOCH: Final = 0
+#: The session epoch of a full request that opens no session, and closes the one it names.
+FINAL_EPOCH: Final = -1
 
 
 @message(ApiKey.FETCH, versions=(4, 18))
@@ -71,7 +77,7 @@ class FetchRequest(Message):
     max_bytes: int = int32(default=INT32_MAX)
     isolation_level: int = int8()
     session_id: int = int32(since=7, ignorable=True)
-    session_epoch: int = int32(since=7, default=-1, ignorable=True)
+    session_epoch: int = int32(since=7, default=FINAL_EPOCH, ignorable=True)
     topics: list[Topic] = array(Topic)
     forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, since=7)
     rack_id: str = string(since=11, ignorable=True)

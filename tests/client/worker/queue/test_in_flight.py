@@ -192,7 +192,7 @@ def test_output_that_waits_to_be_sent_counts_as_bytes() -> None:
 
 
 def test_items_that_are_not_due_do_not_fill_the_window() -> None:
-    """Nor do items of the same key that wait behind them."""
+    """Items of the same key that wait behind them do not fill it either."""
     in_flight = opened(4)
     first = item(0, b"slow")
     in_flight.add(first, 0.0)

@@ -253,7 +253,7 @@ def test_a_parked_message_moves_on_when_it_has_waited() -> None:
             record(0, *partition, due=later(1000), parked=later(-1), **names),
             record(1, *partition, due=later(5), parked=later(-1), **names),
             record(2, *partition, due=later(-1), parked=later(-1), **names),
-            # Its wait is not over, though it is overdue.
+            # It is overdue, but parked until later.
             record(3, *partition, due=later(-1), parked=later(600), **names),
         ]
     )

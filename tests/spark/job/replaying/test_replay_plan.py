@@ -70,7 +70,7 @@ def test_a_state_folder_belongs_to_one_replay(tmp_path: Path) -> None:
 
 @given(st.floats(0.1, 1e6), st.lists(st.tuples(st.integers(0, 500_000), st.floats(0, 100))))
 def test_chunks_keep_the_rate(rate: float, chunks: list[tuple[int, float]]) -> None:
-    """For any sizes and durations of chunks."""
+    """The rate is kept for any sizes and durations of chunks."""
     for sent, took_s in chunks:
         assert pause_s(None, sent, took_s) == 0
         waited_s = pause_s(rate, sent, took_s)
