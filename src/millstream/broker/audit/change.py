@@ -156,7 +156,7 @@ def _rule(acl: CreateAclsRequest.Creation | DeleteAclsResponse.Result.MatchingAc
 
 
 def _term(kind: type[IntEnum], value: int) -> str:
-    """Return a term of ACLs; a number that is none of them as it is."""
+    """Return the term for a number of the protocol; the number itself if no term has it."""
     try:
         return label(kind(value))
     except ValueError:
