@@ -1,15 +1,17 @@
 """Each API as clients with few rights: Apache Kafka and Millstream respond with the same errors.
 
 Both brokers get the same topics, groups and ACLs. Each client has one right, or few, on resources
-of its own, and sends a request of every API in every version that both brokers have.
+of its own, and sends a request of every API in every version that both brokers have. Lists,
+authorized operations and delegation tokens are compared as well.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -25,9 +27,20 @@ from millstream.model.error import ErrorCode
 from millstream.wire.api import PRIVATE_FROM, ApiKey
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.create_acls import CreateAclsRequest
+from millstream.wire.messages.create_delegation_token import CreateDelegationTokenRequest
+from millstream.wire.messages.describe_cluster import DescribeClusterRequest
+from millstream.wire.messages.describe_delegation_token import DescribeDelegationTokenRequest
+from millstream.wire.messages.describe_groups import DescribeGroupsRequest
+from millstream.wire.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
+from millstream.wire.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest
+from millstream.wire.messages.list_groups import ListGroupsRequest
+from millstream.wire.messages.list_transactions import ListTransactionsRequest
+from millstream.wire.messages.metadata import MetadataRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
+from millstream.wire.messages.offset_fetch import OffsetFetchRequest
+from millstream.wire.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 pytestmark = pytest.mark.soak
 
@@ -72,6 +85,10 @@ class Peer:
             hello = ApiVersionsRequest(client_software_name="test", client_software_version="1")
             apis = admin.call(hello, 3).api_keys
         self.versions = {row.api_key: (row.min_version, row.max_version) for row in apis}
+
+    def call(self, client: str, request: Any, version: int) -> Any:
+        with self._connect(client) as connection:
+            return connection.call(request, version)
 
     def ask(self, client: str, key: ApiKey, version: int) -> list[str]:
         """Return the errors in the response to a request of a client."""
@@ -198,3 +215,141 @@ def test_errors_are_those_of_kafka(peers: tuple[Peer, Peer]) -> None:
                     different.append((key.name, version, name, expected, found))
     assert different == []
     assert asked > 1000
+
+
+def _shown(peer: Peer, client: str) -> dict[str, object]:
+    """Return what a client sees of all topics, groups, transactions, and of its rights."""
+    names = peer.names.values()
+    topics = [MetadataRequest.Topic(name=each.topic) for each in names]
+    topics.append(MetadataRequest.Topic(name="missing"))
+    wanted = MetadataRequest(
+        topics=topics,
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )
+    metadata = peer.call(client, wanted, 10)
+    every = MetadataRequest(topics=None, include_topic_authorized_operations=True)
+    pages = DescribeTopicPartitionsRequest(topics=[])
+    cluster = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    groups = DescribeGroupsRequest(
+        groups=[each.group for each in names], include_authorized_operations=True
+    )
+    offsets = OffsetFetchRequest(
+        groups=[OffsetFetchRequest.Group(group_id=each.group, topics=None) for each in names]
+    )
+    listed = peer.call(client, ListGroupsRequest(), 5)
+    transactions = peer.call(client, ListTransactionsRequest(), 1)
+    return {
+        "topics": _operations(metadata.topics),
+        "cluster": metadata.cluster_authorized_operations,
+        "described cluster": peer.call(client, cluster, 1).cluster_authorized_operations,
+        "all topics": _operations(peer.call(client, every, 13).topics),
+        "pages of topics": _operations(peer.call(client, pages, 0).topics),
+        "groups": sorted(
+            (row.group_id, row.error_code, row.authorized_operations)
+            for row in peer.call(client, groups, 5).groups
+        ),
+        "listed groups": sorted(row.group_id for row in listed.groups),
+        "transactions": sorted(row.transactional_id for row in transactions.transaction_states),
+        "offsets": sorted(
+            (row.group_id, row.error_code, [topic.name for topic in row.topics])
+            for row in peer.call(client, offsets, 8).groups
+        ),
+    }
+
+
+def _operations(topics: Any) -> list[tuple[str, int, int]]:
+    return sorted(
+        (row.name or "", row.error_code, row.topic_authorized_operations)
+        for row in topics
+        if not (row.name or "").startswith("__")
+    )
+
+
+@pytest.mark.parametrize("client", RIGHTS)
+def test_lists_and_authorized_operations_are_those_of_kafka(
+    peers: tuple[Peer, Peer], client: str
+) -> None:
+    kafka, millstream = peers
+    assert _shown(millstream, client) == _shown(kafka, client)
+
+
+def _use_tokens(peer: Peer) -> dict[str, object]:
+    """Use delegation tokens as their owner, requester and renewer, and as another client."""
+    may_create = CreateAclsRequest.Creation(
+        resource_type=ResourceType.USER,
+        resource_name="User:all",
+        principal="User:none",
+        host="*",
+        operation=Operation.CREATE_TOKENS,
+        permission_type=3,
+    )
+    with peer._connect(None) as admin:
+        rows = admin.call(CreateAclsRequest(creations=[may_create]), 3).results
+        assert [row.error_code for row in rows] == [0]
+    renewer = CreateDelegationTokenRequest.Renewer(
+        principal_type="User", principal_name="topicread"
+    )
+    of_all = {"owner_principal_type": "User", "owner_principal_name": "all"}
+
+    def create(client: str, **fields: Any) -> Any:
+        return peer.call(client, CreateDelegationTokenRequest(max_lifetime_ms=-1, **fields), 3)
+
+    def is_created() -> bool:
+        nonlocal other
+        other = create("none", **of_all)
+        return bool(other.error_code == 0)
+
+    other: Any = None
+    wait_until(is_created, "the right to create tokens")
+    own = create("all", renewers=[renewer])
+    found: dict[str, object] = {
+        "denied": create("topicread", **of_all).error_code,
+        "a group renews": create(
+            "all",
+            renewers=[
+                CreateDelegationTokenRequest.Renewer(principal_type="Group", principal_name="g")
+            ],
+        ).error_code,
+    }
+    labels = {own.token_id: "own", other.token_id: "other"}
+
+    def visible(client: str, *owners: str) -> list[str]:
+        wanted = [
+            DescribeDelegationTokenRequest.Owner(principal_type="User", principal_name=name)
+            for name in owners
+        ]
+        request = DescribeDelegationTokenRequest(owners=wanted or None)
+        tokens = peer.call(client, request, 3).tokens
+        return sorted(labels[each.token_id] for each in tokens)
+
+    wait_until(lambda: len(visible("all")) == 2, "both tokens")
+    for client in ("all", "none", "topicread", "txn"):
+        for owners in ((), ("all",), ("none",)):
+            found[f"{client} sees {owners}"] = visible(client, *owners)
+
+    def renew(client: str, token: Any) -> int:
+        request = RenewDelegationTokenRequest(hmac=token.hmac, renew_period_ms=60_000)
+        return int(peer.call(client, request, 2).error_code)
+
+    def expire(client: str, token: Any, period_ms: int) -> tuple[int, bool]:
+        request = ExpireDelegationTokenRequest(hmac=token.hmac, expiry_time_period_ms=period_ms)
+        response = peer.call(client, request, 2)
+        is_near = abs(response.expiry_timestamp_ms - time.time() * 1000) < 60_000
+        return response.error_code, is_near or response.error_code != 0
+
+    for client in ("txn", "none", "topicread"):
+        found[f"{client} renews"] = renew(client, own), renew(client, other)
+    found["expires soon"] = expire("all", own, 1)
+    wait_until(lambda: expire("all", own, 1)[0] != 0, "the expiry")
+    found["expired"] = (
+        renew("all", own), expire("txn", own, -1), expire("all", own, 10), expire("all", own, -1),
+    )  # fmt: skip
+    wait_until(lambda: renew("all", own) == ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "its end")
+    return found
+
+
+def test_delegation_tokens_are_those_of_kafka(peers: tuple[Peer, Peer]) -> None:
+    kafka, millstream = peers
+    assert _use_tokens(millstream) == _use_tokens(kafka)

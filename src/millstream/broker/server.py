@@ -59,6 +59,7 @@ from millstream.model.failure import CallbackFailures
 from millstream.net.connection import Connection
 from millstream.net.gate import Gate
 from millstream.net.listener import Acceptor
+from millstream.net.rejection import RejectedRequestError, Rejection
 
 if TYPE_CHECKING:
     from millstream.broker.metrics.http import HttpServer
@@ -194,9 +195,18 @@ class Server:
         # The import takes as long as the rest of the start: clients are served meanwhile.
         module = await asyncio.to_thread(importlib.import_module, "millstream.broker.metrics.http")
         guard = http_guard(config, self._tls, self._runtime.environment.disk)
-        self._http = cast("HttpServer", module.HttpServer(self._metrics, guard))
+        self._http = cast("HttpServer", module.HttpServer(self._metrics, guard, self._deny_http))
         await self._http.start(*config.network.http_address)
         self._undo.push_async_callback(self._http.stop)
+
+    def _deny_http(self, address: str) -> None:
+        """Count and log an HTTP client that is not admitted."""
+        reason = "it has neither the token nor a certificate that is accepted"
+        self._gate.rejections.note(
+            RejectedRequestError(Rejection.AUTHENTICATION, reason, api="an HTTP request"),
+            address,
+            self._runtime.environment.clock.monotonic(),
+        )
 
     def _show_ready(self, services: Services) -> None:
         if self._http is not None and self._membership is not None:

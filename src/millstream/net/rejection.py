@@ -39,7 +39,7 @@ class Rejection(StrEnum):
     BODY = "body"
     #: The handler closes the connection, because the protocol has no response for the case.
     HANDLER = "handler"
-    #: A login failed or took too long, or a request came without one.
+    #: A login failed or took too long, or a request came without one, also by HTTP.
     AUTHENTICATION = "authentication"
     #: Too many connections, in total or from one address.
     CONNECTIONS = "connections"

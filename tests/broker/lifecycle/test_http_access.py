@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
+from harness.server_set import HOST, ServerSet
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.lifecycle.http_access import _token_source, http_guard
 from millstream.broker.lifecycle.listener_tls import BrokerTls
 from millstream.env.disk import SystemDisk
+from millstream.net.rejection import Rejection
 
 
 def config(file: Path | None = None, token: str | None = None) -> BrokerConfig:
@@ -28,6 +32,23 @@ def test_tokens(tmp_path: Path) -> None:
     assert read() == "abc"
     file.write_text("def")
     assert read() == "def"
+
+
+def test_a_wrong_token_is_counted_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"http.listen": f"{HOST}:0", "http.bearer.token": "of-the-broker"}
+    with ServerSet(tmp_path, count=1, **settings) as brokers:
+        server = brokers.servers[1]
+        assert server._http is not None
+        request = urllib.request.Request(
+            f"http://{HOST}:{server._http.port}/metrics", headers={"Authorization": "Bearer wrong"}
+        )
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(request)
+        assert server._gate.rejections.counts[Rejection.AUTHENTICATION] == 1
+    assert "rejected an HTTP request from 127.0.0.1" in caplog.text
+    assert "Bearer" not in caplog.text
 
 
 def test_a_file_that_disappears_admits_nobody(

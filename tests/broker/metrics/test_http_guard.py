@@ -24,8 +24,10 @@ PATHS = ("/healthz", "/readyz", "/readyz/in-sync", "/metrics", "/other")
 
 
 @asynccontextmanager
-async def serving(guard: HttpGuard) -> AsyncIterator[HttpServer]:
-    server = HttpServer(Metrics(), guard)
+async def serving(
+    guard: HttpGuard, report: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[HttpServer]:
+    server = HttpServer(Metrics(), guard, report)
     await server.start("127.0.0.1", 0)
     server.ready()
     try:
@@ -82,6 +84,21 @@ def test_with_a_token_only_health_is_served_to_everyone() -> None:
                 assert await get(server, "/metrics", wrong) == 401
 
     run(body)
+
+
+def test_clients_that_are_not_admitted_are_reported() -> None:
+    reported: list[str] = []
+
+    async def body() -> None:
+        async with serving(HttpGuard(lambda: "s3cret"), reported.append) as server:
+            assert await get(server, "/metrics", "Bearer s3cret") == 200
+            assert await get(server, "/healthz", "Bearer wrong") == 200
+            assert reported == []
+            assert await get(server, "/metrics", "Bearer wrong") == 401
+            assert await get(server, "/metrics") == 401
+
+    run(body)
+    assert reported == ["127.0.0.1"] * 2
 
 
 def test_a_token_that_cannot_be_read_admits_nobody() -> None:

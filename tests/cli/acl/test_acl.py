@@ -59,6 +59,26 @@ def test_create_list_and_delete(acl: Run) -> None:
     assert len(listed(acl, "--group", "g")) == 2
 
 
+def test_users_and_delegation_tokens(acl: Run) -> None:
+    created = acl(
+        "create", "--allow-principal", "User:alice", "--operation", "create-tokens",
+        "--operation", "describe-tokens", "--user-principal", "User:bob",
+    )  # fmt: skip
+    assert created.code == 0, created
+    assert "allow User:alice create-tokens user User:bob: created" in created.out
+    token = ("--delegation-token", "abc")
+    made = acl("create", "--allow-principal", "User:alice", "--operation", "describe", *token)
+    assert made.code == 0, made
+    assert listed(acl, "--user-principal", "User:bob") == [
+        ("allow", "create-tokens", "user", "User:bob"),
+        ("allow", "describe-tokens", "user", "User:bob"),
+    ]
+    assert listed(acl, *token) == [("allow", "describe", "delegation-token", "abc")]
+    assert acl("delete", *token, "--user-principal", "User:bob", "--yes").code == 0
+    assert listed(acl, "--principal", "User:alice") == []
+    assert acl("create", "--allow-principal", "User:alice", "--user-principal", "bob").code == 2
+
+
 def test_prefixed_denying_and_one_host(acl: Run) -> None:
     created = acl(
         "create", "--deny-principal", "User:alice", "--operation", "write", "--topic", "ord",

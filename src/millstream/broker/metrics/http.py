@@ -5,7 +5,7 @@
 returns a reason. `/metrics` is Prometheus text.
 
 With a token, or where clients present certificates, a client needs one of both for everything but
-`/healthz`; others get 401. `HttpGuard` holds the rules.
+`/healthz`; others get 401, after `DENIAL_SECONDS`, and are reported. `HttpGuard` holds the rules.
 
 Bounded: at most `CONNECTIONS_MAX` connections, short request lines and headers, no request bodies,
 and one rendering at a time, shared by all waiting scrapes. Above the limit the oldest connection
@@ -29,6 +29,8 @@ REQUEST_LINE_BYTES_MAX: Final = 4096
 KEEPALIVE_SECONDS: Final = 75.0
 STOP_SECONDS_MAX: Final = 2.0
 HANDSHAKE_SECONDS_MAX: Final = 10.0
+#: The delay of the response to a client that is not admitted.
+DENIAL_SECONDS: Final = 0.1
 
 _Respond: TypeAlias = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -37,14 +39,34 @@ async def _no_problem() -> str | None:
     return None
 
 
+def _no_report(address: str, /) -> None:
+    pass
+
+
 class HttpServer:
     """Serves the metrics and the readiness of a broker on one address."""
 
-    __slots__ = ("_guard", "_metrics", "_reason", "_rendering", "_runner", "port", "sync_problem")
+    __slots__ = (
+        "_guard",
+        "_metrics",
+        "_reason",
+        "_rendering",
+        "_report",
+        "_runner",
+        "port",
+        "sync_problem",
+    )
 
-    def __init__(self, metrics: Metrics, guard: HttpGuard | None = None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        guard: HttpGuard | None = None,
+        report: Callable[[str], None] = _no_report,
+    ) -> None:
         self._metrics = metrics
         self._guard = guard or HttpGuard()
+        #: Counts and logs a client that is not admitted, by its address.
+        self._report = report
         #: Why the broker is not ready; None once it is.
         self._reason: str | None = "starting"
         self._rendering: asyncio.Task[bytes] | None = None
@@ -94,6 +116,7 @@ class HttpServer:
         if request.path == "/healthz":
             return web.Response(text="ok\n")
         if not self._guard.admits(request):
+            self._report(request.remote or "local")
             return web.Response(
                 status=401,
                 headers={"WWW-Authenticate": "Bearer"},
@@ -166,6 +189,10 @@ class _BoundedServer(web.Server):
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         self._busy.add(request.protocol)
         try:
-            return await self._respond(request)
+            response = await self._respond(request)
         finally:
             self._busy.discard(request.protocol)
+        if response.status == web.HTTPUnauthorized.status_code:
+            # Meanwhile the connection may end in favor of another one.
+            await asyncio.sleep(DENIAL_SECONDS)
+        return response

@@ -61,6 +61,8 @@ def create(
     topics: option.TopicOption = None,
     groups: option.GroupOption = None,
     transactional_ids: option.TransactionalIdOption = None,
+    users: option.UserOption = None,
+    tokens: option.TokenOption = None,
     cluster: option.ClusterOption = False,
     pattern: _PatternOption = option.StoredPattern.LITERAL,
     hosts: option.HostOption = None,
@@ -72,13 +74,13 @@ def create(
     """Create ACLs: one for each combination of principal, operation, resource and host."""
     from millstream.client.admin import Acl
 
-    wanted = option.resources(topics, groups, transactional_ids, cluster)
+    wanted = option.resources(topics, groups, transactional_ids, users, tokens, cluster)
     given = list(option.principals(allow, deny))
     if not wanted or not given:
         raise CommandError(
             ExitCode.USAGE,
             "name a principal (--allow-principal or --deny-principal) and a resource (--topic,"
-            " --group, --transactional-id or --cluster).",
+            " --group, --transactional-id, --user-principal, --delegation-token or --cluster).",
         )
     acls = [
         Acl(
@@ -108,6 +110,8 @@ def list_acls(
     topics: option.TopicOption = None,
     groups: option.GroupOption = None,
     transactional_ids: option.TransactionalIdOption = None,
+    users: option.UserOption = None,
+    tokens: option.TokenOption = None,
     cluster: option.ClusterOption = False,
     pattern: _FilterPatternOption = option.FilterPattern.ANY,
     hosts: option.HostOption = None,
@@ -117,7 +121,7 @@ def list_acls(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """List ACLs: all of them, or those that the options select."""
-    resources = option.resources(topics, groups, transactional_ids, cluster)
+    resources = option.resources(topics, groups, transactional_ids, users, tokens, cluster)
     filters = _filters(principal, None, operation, resources, pattern, hosts)
     connection = Connection(servers, properties, timeout)
     with connection.failing():
@@ -144,6 +148,8 @@ def delete(
     topics: option.TopicOption = None,
     groups: option.GroupOption = None,
     transactional_ids: option.TransactionalIdOption = None,
+    users: option.UserOption = None,
+    tokens: option.TokenOption = None,
     cluster: option.ClusterOption = False,
     pattern: _FilterPatternOption = option.FilterPattern.LITERAL,
     hosts: option.HostOption = None,
@@ -154,7 +160,7 @@ def delete(
     timeout: TimeoutOption = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Delete the ACLs that the options select. Without an operation, ACLs of all operations."""
-    resources = option.resources(topics, groups, transactional_ids, cluster)
+    resources = option.resources(topics, groups, transactional_ids, users, tokens, cluster)
     given: list[tuple[str | None, str | None]] = [*option.principals(allow, deny)]
     if not resources and not given:
         raise CommandError(ExitCode.USAGE, "name a principal or a resource.")

@@ -10,7 +10,7 @@ import typer
 
 from millstream.cli.support.completion import complete_groups, complete_topics
 from millstream.cli.support.failure import CommandError, ExitCode
-from millstream.model.acl import CLUSTER_NAME, Operation, label, parse_term
+from millstream.model.acl import CLUSTER_NAME, WILDCARD, Operation, label, parse_term
 from millstream.model.principal import parse_principal
 
 if TYPE_CHECKING:
@@ -65,6 +65,19 @@ TransactionalIdOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--transactional-id", help="A transactional id. Repeatable."),
 ]
+UserOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--user-principal",
+        metavar="PRINCIPAL",
+        help="A user, such as User:bob, for whom others create or describe delegation tokens."
+        " Repeatable.",
+    ),
+]
+TokenOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--delegation-token", help="The id of a delegation token. Repeatable."),
+]
 ClusterOption: TypeAlias = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
 HostOption: TypeAlias = Annotated[
     list[str] | None,
@@ -83,11 +96,19 @@ def resources(
     topics: Sequence[str] | None,
     groups: Sequence[str] | None,
     transactional_ids: Sequence[str] | None,
+    users: Sequence[str] | None,
+    tokens: Sequence[str] | None,
     cluster: bool,
 ) -> list[Resource]:
+    """Return the resources that options name. Raises CommandError."""
     found = [Resource("topic", name) for name in topics or ()]
     found += [Resource("group", name) for name in groups or ()]
     found += [Resource("transactional-id", name) for name in transactional_ids or ()]
+    found += [
+        Resource("user", name if name == WILDCARD else check_principal(name))
+        for name in users or ()
+    ]
+    found += [Resource("delegation-token", name) for name in tokens or ()]
     if cluster:
         found.append(Resource("cluster", CLUSTER_NAME))
     return found
