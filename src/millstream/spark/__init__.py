@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from millstream.spark.pipeline.project import ProjectError as ProjectError
     from millstream.spark.pipeline.update import PipelineError as PipelineError
     from millstream.spark.progress import commit_progress as commit_progress
+    from millstream.spark.redaction import hide_secrets as hide_secrets
     from millstream.spark.session import spark_session as spark_session
 
 #: The public names, by module.
@@ -57,6 +58,7 @@ _NAMES: Final = {
     "pipeline.project": ("ProjectError",),
     "pipeline.update": ("PipelineError",),
     "progress": ("commit_progress",),
+    "redaction": ("hide_secrets",),
     "session": ("spark_session",),
 }
 _MODULES: Final = {name: module for module, names in _NAMES.items() for name in names}

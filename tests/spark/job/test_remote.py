@@ -14,7 +14,7 @@ from tests.spark.job.content import KEEPING, messages_of, some_messages
 
 from harness.spark_connect import spark_connect_server
 from harness.topic_content import read_messages, write_messages
-from millstream.spark import read_topic_history
+from millstream.spark import hide_secrets, read_topic_history
 from millstream.spark.job import (
     ArchiveOptions,
     Failure,
@@ -88,6 +88,56 @@ def test_jobs_over_spark_connect(
     writer.option("topic", again).mode("append").save()
     report = audit(topic, [again, str(folder)], Question(order="offset"), **options)
     assert (report.is_ok, report.facts["duplicate"], report.facts["missing"]) == (False, 100, 0)
+
+
+def test_a_server_shows_no_secret(
+    remote: SparkSession, spark: Any, broker: LocalBroker, topics: tuple[str, str]
+) -> None:
+    """Spark Connect shows requests as texts, with all options."""
+    topic, again = topics
+    secrets = {
+        "kafka.sasl.password": "hidden-1",
+        "kafka.sasl.jaas.config": 'a.b.Module required password=\'hidden-2\' user="\\"hidden-3";',
+        "Kafka.Sasl.OAuthBearer.Client.Secret": "hidden-4",
+        "kafka.ssl.key.password": 'hid"den-5 hidden-5',
+    }
+    servers = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    hide_secrets(remote)
+    frame = remote.read.format("millstream").options(**secrets, **servers, subscribe=topic).load()
+    assert frame.count() == 100
+    writer = frame.select("key", "value").write.format("millstream").options(**secrets, **servers)
+    writer.option("topic", again).mode("append").save()
+    tracked = spark._jsc.sc().statusStore()
+    stages = [
+        tracked.lastStageAttempt(stage)
+        for job in _each(tracked.jobsList(None))
+        for stage in _each(job.stageIds())
+    ]
+    shown = "".join(stage.details() for stage in stages)
+    assert "kafka.bootstrap.servers" in shown, "the server shows options"
+    assert "hidden" not in shown
+
+
+def test_other_filters_of_a_session_stay(
+    remote: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = "spark.sql.redaction.string.regex"
+    hide_secrets(remote)
+    own = remote.conf.get(name)
+    assert own is not None
+    hide_secrets(remote)
+    assert remote.conf.get(name) == own
+    remote.conf.set(name, "mine")
+    hide_secrets(remote)
+    assert remote.conf.get(name) == f"mine|{own}"
+    # Spark does not return a setting with this word.
+    remote.conf.set(name, "my password")
+    hide_secrets(remote)
+    assert own in caplog.messages[-1]
+
+
+def _each(items: Any) -> list[Any]:
+    return [items.apply(number) for number in range(items.size())]
 
 
 @pytest.mark.soak

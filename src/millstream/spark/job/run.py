@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, cast
 from millstream.env.termination import preserved_interrupt_handler
 from millstream.model.bootstrap import SERVERS_DEFAULT
 from millstream.spark.job.report import Progress, silent
+from millstream.spark.redaction import hide_secrets, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrameReader, Observation, SparkSession
@@ -57,6 +58,8 @@ class Run:
     progress: Progress = silent
     stop: threading.Event = field(default_factory=threading.Event)
     _owned: SparkSession | None = None
+    #: Whether a remote session hides the secrets of its options.
+    _hides_secrets: bool = False
 
     @classmethod
     def of(cls, job: str, options: RunOptions) -> Run:
@@ -77,6 +80,9 @@ class Run:
             from pyspark.sql import SparkSession
 
             self.spark = SparkSession.getActiveSession() or self._create_session()
+        if not self._hides_secrets and is_remote(self.spark):
+            hide_secrets(self.spark)
+            self._hides_secrets = True
         return self.spark
 
     def _create_session(self) -> SparkSession:
@@ -103,7 +109,7 @@ class Run:
 
 def observation(spark: SparkSession) -> Observation:
     """Return an Observation for `DataFrame.observe` that fits a classic or remote session."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if is_remote(spark):
         from pyspark.sql.connect.observation import Observation as RemoteObservation
 
         return cast("Observation", RemoteObservation())

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from millstream.spark.redaction import hide_secrets
 from millstream.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def connect_sessions(
 def _remote(app: str, remote: str) -> Iterator[SparkSession]:
     session = spark_session(app, remote=remote)
     try:
+        hide_secrets(session)
         yield session
     finally:
         session.stop()
@@ -79,6 +81,7 @@ def _local(port: int) -> Iterator[SparkSession]:
     session: Any = ConnectSession.builder.remote(f"sc://localhost:{port}").create()
     try:
         session.conf.set("spark.sql.session.timeZone", "UTC")
+        hide_secrets(session)
         yield session
     finally:
         session.stop()
