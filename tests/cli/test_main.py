@@ -149,6 +149,14 @@ def test_help_describes_the_command_and_all_its_options(run: Run, each: _Command
         assert (option.help or "").endswith("."), option.opts[0]
 
 
+def test_the_usage_shows_which_arguments_can_be_repeated() -> None:
+    for each in _COMMANDS:
+        for argument in each.command.params:
+            if argument.param_type_name == "argument":
+                shown = (argument.metavar or "").strip("[]").endswith("...")
+                assert shown == (argument.nargs == -1), (each.path, argument.name)
+
+
 @pytest.mark.parametrize("each", _COMMANDS, ids=lambda each: " ".join(each.path))
 def test_an_unknown_option_is_a_usage_error(run: Run, each: _Command) -> None:
     outcome = run(*each.path, "--no-such-option")

@@ -102,8 +102,14 @@ def test_an_option_wins_over_the_environment_which_wins_over_the_profile(
     made(run, "good", "-b", broker)
     made(run, "bad", "-b", NOWHERE)
     assert run("cluster", "status").code == 0, "the current profile"
-    assert run("cluster", "status", "--profile", "bad", "--timeout", "2").code == 4
+    failed = run("cluster", "status", "--profile", "bad", "--timeout", "2")
+    assert (failed.code, "The command used profile 'bad'" in failed.error) == (4, True), failed
     assert run("cluster", "status", "--profile", "bad", "-b", broker).code == 0
+    assert run("profile", "use", "bad").code == 0
+    failed = run("cluster", "status", "--timeout", "2")
+    assert (failed.code, "The command used profile 'bad'" in failed.error) == (4, True), failed
+    none = run("cluster", "status", "--timeout", "2", "--profile", "", "-b", NOWHERE)
+    assert (none.code, "profile" in none.error) == (4, False), none
     monkeypatch.setenv("MILLSTREAM_PROFILE", "bad")
     assert run("cluster", "status", "--timeout", "2").code == 4
     assert run("cluster", "status", "--profile", "good").code == 0

@@ -129,6 +129,15 @@ def test_the_broker_accepts_its_settings(case: str, tmp_path: Path) -> None:
     assert str(Path(str(settings["log.dir"])).parent) in mounts
 
 
+@pytest.mark.parametrize("case", ["defaults", "with TLS"])
+def test_settings_that_the_chart_sets_are_rejected(case: str) -> None:
+    """Variables take precedence over the settings file, so such a setting would have no effect."""
+    names = {name.removeprefix("MILLSTREAM_").lower().replace("_", ".") for name in variables(case)}
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    rejected = schema["properties"]["settings"]["propertyNames"]["not"]["enum"]
+    assert names - {"pod.name", "pod.namespace", "config"} <= set(rejected)
+
+
 @each_case
 def test_names_and_labels_fit_together(case: str) -> None:
     rows = objects(case)
@@ -196,12 +205,21 @@ def test_a_broker_has_time_to_shut_down() -> None:
     [
         ({"metadata": {"store": ""}}, "more than one broker need a shared etcd"),
         ({"settings": {"node.id": 3}}, "node.id"),
+        ({"settings": {"ssl.client.auth": "required"}}, "ssl.client.auth"),
         ({"metadata": {"store": "zookeeper:2181"}}, "/metadata/store"),
         ({"replica": 3}, "replica"),
         ({"settings": {"log.retention.ms": 2**63 - 1}}, "settings.log.retention.ms.*in quotes"),
         ({"terminationGracePeriodSeconds": 5}, "/terminationGracePeriodSeconds"),
     ],
-    ids=["no store", "own setting", "other store", "unknown value", "large number", "too short"],
+    ids=[
+        "no store",
+        "own setting",
+        "own TLS",
+        "other store",
+        "unknown value",
+        "large number",
+        "too short",
+    ],
 )
 def test_wrong_values_are_rejected(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(AssertionError, match=reason):

@@ -39,7 +39,8 @@ def page_environment(folder: Path) -> dict[str, str]:
     runs the tests."""
     path = f"{_BIN}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "XDG_CONFIG_HOME": str(folder), "NO_COLOR": "1", "COLUMNS": "120"}
-    return {**os.environ, **own, **_SPARK}
+    others = {name: text for name, text in os.environ.items() if not name.startswith("MILLSTREAM_")}
+    return {**others, **own, **_SPARK}
 
 
 class Interpreter:

@@ -66,7 +66,9 @@ def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
     values: Annotated[
         list[str] | None,
-        typer.Argument(metavar="VALUE", help="Messages; by default the lines of standard input."),
+        typer.Argument(
+            metavar="[VALUE...]", help="Messages; by default the lines of standard input."
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every message.")] = None,
     key_separator: Annotated[

@@ -163,6 +163,20 @@ def error_of(exception: KafkaException) -> KafkaError:
     return KafkaError(KafkaError._FAIL, str(exception))  # noqa: SLF001
 
 
+def librdkafka_error(error: KafkaException | SystemError) -> KafkaException:
+    """Return the exception of librdkafka. Another SystemError is raised again.
+
+    confluent-kafka sets the exception of a fatal error and then still runs delivery callbacks. For
+    these CPython raises a SystemError, whose cause is the fatal error.
+    """
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, KafkaException):
+        found = found.__cause__
+    if found is None:
+        raise error
+    return found
+
+
 def reason_of(error: KafkaError | KafkaException) -> str:
     """Return the error's text followed by its name, for a message."""
     if isinstance(error, KafkaException):

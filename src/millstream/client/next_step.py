@@ -28,6 +28,9 @@ _STEPS: Final = {
         "Fewer replicas are in sync than min.insync.replicas: start the missing brokers."
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Ask for the permission to use this topic.",
+    KafkaError.SECURITY_DISABLED: (
+        "The brokers check no rights: set authorizer.class.name and super.users first."
+    ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Ask for the permission to use this group.",
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Ask for the permission to do this on the cluster.",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (

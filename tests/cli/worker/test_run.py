@@ -163,6 +163,7 @@ def test_a_target_that_cannot_run(
     assert running.exit_code() == code, running.log()
     assert complaint in running.log()
     assert "restarted" not in running.log()
+    assert "signal" not in running.log()
 
 
 def test_wrong_addresses(run: Run) -> None:

@@ -19,6 +19,7 @@ from millstream.client import (
     TransactionAborted,
     UsageError,
 )
+from millstream.client.error import librdkafka_error
 from millstream.client.producer.transaction import State, TransactionDriver
 
 SECONDS_MAX = 90.0
@@ -319,3 +320,49 @@ def test_an_abort_waits_for_records_in_flight() -> None:
     driver.abort()
     assert silent.arrived_before_the_end
     assert driver.state is State.ABORTED
+
+
+def test_a_fenced_producer_with_pending_records_raises_its_own_error(
+    bootstrap: str, topic: str, name: Callable[[str], str]
+) -> None:
+    """The fatal error arrives together with the reports of the records."""
+    name_of_both = name("id")
+    older = Producer(bootstrap, transactional_id=name_of_both)
+    with older.transaction():
+        older.send(topic, "1")
+    with Producer(bootstrap, transactional_id=name_of_both) as newer, newer.transaction():
+        newer.send(topic, "2")
+    txn = older.transaction()
+    delivery = txn.send(topic, "3")
+    with pytest.raises(ProducerFenced):
+        delivery.result(SECONDS_MAX)
+    with pytest.raises(ProducerFenced):
+        older.close()
+    assert txn.state is State.BROKEN
+
+
+class _Fatal:
+    """librdkafka's producer after a fatal error, while it still runs delivery callbacks."""
+
+    def __init__(self) -> None:
+        fenced = KafkaError(KafkaError._FENCED, "fenced by a newer instance", fatal=True)
+        self._error = KafkaException(fenced)
+
+    def __len__(self) -> int:
+        return 1
+
+    def flush(self, timeout: float) -> int:
+        raise SystemError("a callback returned a result with an exception set") from self._error
+
+
+def test_a_fatal_error_during_callbacks_is_that_of_librdkafka() -> None:
+    driver = TransactionDriver(_Fatal(), lambda is_allowed: None)  # type: ignore[arg-type]
+    driver.state = State.OPEN
+    with pytest.raises(ProducerFenced, match="fenced by a newer instance"):
+        driver.abort()
+    assert driver.state is State.BROKEN
+
+
+def test_another_system_error_stays() -> None:
+    with pytest.raises(SystemError, match="of the interpreter"):
+        librdkafka_error(SystemError("of the interpreter"))

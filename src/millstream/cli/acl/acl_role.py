@@ -42,7 +42,7 @@ _PrincipalOption: TypeAlias = Annotated[
 _NamesArgument: TypeAlias = Annotated[
     list[str],
     typer.Argument(
-        metavar="NAME",
+        metavar="NAME...",
         help="A name of topics, groups and transactional ids. A trailing * means a prefix.",
     ),
 ]

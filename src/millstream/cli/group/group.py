@@ -129,7 +129,9 @@ def members(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def delete(
-    groups: Annotated[list[str], typer.Argument(metavar="GROUP", autocompletion=complete_groups)],
+    groups: Annotated[
+        list[str], typer.Argument(metavar="GROUP...", autocompletion=complete_groups)
+    ],
     yes: YesOption = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")

@@ -50,7 +50,7 @@ def dump(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE|DIR",
+            metavar="FILE|DIR...",
             help="A segment (.log), .index, .timeindex, .txnindex, .snapshot or checkpoint file,"
             " or a directory with such files.",
         ),

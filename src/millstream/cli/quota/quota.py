@@ -157,7 +157,7 @@ def delete(
     quotas: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[QUOTA]...", help="Such as producer_byte_rate; by default all of the entity."
+            metavar="[QUOTA...]", help="Such as producer_byte_rate; by default all of the entity."
         ),
     ] = None,
     user: _UserOption = None,

@@ -20,14 +20,17 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from millstream.cli.support.completion import complete_profiles
-from millstream.cli.support.failure import CommandError, say_error
+from millstream.cli.support.failure import CommandError, ExitCode, say_error
 from millstream.cli.support.option import renamed_option
-from millstream.cli.support.profile import PROFILE_VARIABLE, Profile, selected
+from millstream.cli.support.profile import PROFILE_VARIABLE, Profile, Profiles, selected
+from millstream.cli.support.terminal import note
 from millstream.model.bootstrap import SERVERS_VARIABLE
 
 _SERVERS: Final = "--bootstrap-server"
 _PROPERTIES: Final = "--property"
 _REGISTRY: Final = "--schema-registry"
+#: The key of the profile's name in the context.
+_NAME: Final = "millstream.profile.name"
 
 
 class Command(TyperCommand):
@@ -50,6 +53,16 @@ class Command(TyperCommand):
             # The last of several values for the same property wins.
             ctx.params[name] = [*pairs, *(ctx.params[name] or ())]
         return left
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. A profile may be why it has no connection."""
+        try:
+            return super().invoke(ctx)
+        except typer.Exit as exit_:
+            name: str | None = ctx.meta.get(_NAME)
+            if exit_.exit_code == ExitCode.NO_CONNECTION and name is not None:
+                note(f"The command used profile {name!r}: --profile '' connects without one.")
+            raise
 
     def _names(self) -> dict[str, str]:
         """Return the parameter of each spelling of an option."""
@@ -89,6 +102,7 @@ def _apply(ctx: Any, _: object, name: str | None) -> None:
     if profile is None:
         return
     ctx.meta[PROFILE_VARIABLE] = profile
+    ctx.meta[_NAME] = name or Profiles.load().current
     names = ctx.command._names()  # noqa: SLF001
     values = {_SERVERS: profile.bootstrap_servers, _REGISTRY: profile.schema_registry}
     ctx.default_map = {

@@ -57,7 +57,7 @@ ConfigsOption: TypeAlias = Annotated[
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def create(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", min=1, help="Default: the broker's setting.")
     ] = None,
@@ -192,7 +192,9 @@ def alter(
 @app.command(epilog=EXIT_CODES_HELP)
 @guarded
 def delete(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)
+    ],
     yes: YesOption = False,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")

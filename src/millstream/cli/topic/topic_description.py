@@ -30,7 +30,9 @@ Offsets: TypeAlias = tuple[int | None, int | None]
 
 @guarded
 def describe(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)
+    ],
     all_configs: Annotated[
         bool, typer.Option("--all-configs", "-a", help="Also show configs with their default.")
     ] = False,

@@ -37,7 +37,9 @@ _POLL_S: Final = 0.5
 
 @guarded
 def move(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", autocompletion=complete_topics)],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topics)
+    ],
     to: Annotated[
         str | None,
         typer.Option(

@@ -150,7 +150,7 @@ class WorkerSupervisor:
         codes = [slot.target_code for slot in self._slots if slot.target_code is not None]
         if codes and self._has_changed is None:
             self._begin_drain()
-            self._drain()
+            self._terminate()
             raise typer.Exit(codes[0])
 
     def _exited(self, slot: Slot, code: int, now: float) -> None:

@@ -39,6 +39,7 @@ from millstream.client.admin.result import (
 from millstream.client.connection import ConnectionOptions, ConnectionSettings
 from millstream.client.error import BrokerError, UsageError, is_existing
 from millstream.client.record import OffsetAndMetadata, Partition
+from millstream.client.setting import at_least
 
 TIMEOUT_S: Final = 30.0
 #: Methods of earlier versions, and the methods that replace them.
@@ -83,7 +84,7 @@ class Admin:
         timeout: float = TIMEOUT_S,
         **options: Unpack[ConnectionOptions],
     ) -> None:
-        self._timeout = timeout
+        self.timeout = timeout
         settings = _AdminSettings.of(options)
         properties = settings.connection_properties(bootstrap_servers)
         self._handle = AdminHandle(properties | dict(settings.config))
@@ -95,6 +96,7 @@ class Admin:
 
     @timeout.setter
     def timeout(self, seconds: float) -> None:
+        at_least("timeout", seconds, 0)
         self._timeout = seconds
 
     # Topics

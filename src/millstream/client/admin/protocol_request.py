@@ -16,6 +16,7 @@ from confluent_kafka import KafkaError
 from millstream.client.admin.handle import AdminHandle
 from millstream.client.admin.result import Outcome, QuotaEntity, Reassignment
 from millstream.client.error import BrokerError, TimedOut, UsageError
+from millstream.client.next_step import next_step
 from millstream.client.record import Partition
 from millstream.model.error import BrokerError as ProtocolRejection
 from millstream.model.error import ErrorCode
@@ -102,7 +103,9 @@ def rejection(code: int, what: str, message: str | None = None) -> BrokerError:
     except ValueError:
         name = str(code)
     reason = (message or str(KafkaError(code).str())).rstrip(".").removeprefix("Broker: ")
-    return BrokerError(f"{what}: {reason} ({name}).", name, int(code))
+    step = next_step(code)
+    sentence = f"{what}: {reason} ({name})." + (f" {step}" if step else "")
+    return BrokerError(sentence, name, int(code))
 
 
 # Eligible leaders

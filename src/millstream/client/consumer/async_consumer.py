@@ -34,6 +34,7 @@ from millstream.client.producer.async_producer import other_loop, running_loop
 from millstream.client.record import Partition, Record, Records
 from millstream.client.serializer import KeyRead, ValueRead
 from millstream.client.setting import ConsumerOptions, ConsumerSettings
+from millstream.client.shielded_call import shielded
 
 Result = TypeVar("Result")
 #: Records that one call of the thread fetches. Polls that find some need no call.
@@ -217,7 +218,7 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
             self._ended = self._thread.submit(finish)
             self._thread.shutdown(wait=False)
         assert self._ended is not None
-        await asyncio.shield(asyncio.wrap_future(self._ended))
+        await shielded(asyncio.wrap_future(self._ended))
 
     async def _call(self, call: Callable[[], Result]) -> Result:
         self._check_loop()
@@ -228,7 +229,7 @@ class AsyncConsumer(Generic[KeyRead, ValueRead]):
             self._started.result()
             return call()
 
-        return await asyncio.shield(self._loop.run_in_executor(self._thread, run))
+        return await shielded(self._loop.run_in_executor(self._thread, run))
 
     def _check_loop(self) -> None:
         if asyncio.get_running_loop() is not self._loop:

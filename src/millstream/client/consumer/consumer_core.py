@@ -57,6 +57,10 @@ class ConsumerCore:
         subscription: Subscription | None,
         settings: ConsumerSettings,
     ) -> None:
+        if group == "":
+            raise UsageError(
+                "group_id='' is empty: pass the name of a group, or None to read without one."
+            )
         if group is None and settings.delivery != "at_least_once":
             raise UsageError(f"delivery={settings.delivery!r} needs a group: pass group_id='...'.")
         self._settings = settings
@@ -288,8 +292,7 @@ class ConsumerCore:
             if time_ms is not None:
                 targets = offsets_at(self._handle, chosen, time_ms)
             else:
-                target = _ENDS[offset] if isinstance(offset, str) else offset
-                targets = dict.fromkeys(chosen, target or 0)
+                targets = dict.fromkeys(chosen, _seek_target(offset))
             self._fetcher.ended.difference_update(targets)
             for partition, target in targets.items():
                 if not self.assignment.start_at(partition, target):
@@ -430,3 +433,12 @@ class ConsumerCore:
         """Raise if the consumer is closed."""
         if self.is_closing:
             raise ClosedError("The consumer is closed: create another one to read or commit.")
+
+
+def _seek_target(offset: object) -> int:
+    """Return the offset, or librdkafka's number for an end. Raises UsageError."""
+    if isinstance(offset, str) and offset in _ENDS:
+        return _ENDS[offset]
+    if isinstance(offset, int) and (offset >= 0 or offset in _ENDS.values()):
+        return offset
+    raise UsageError(f"offset={offset!r}: pass a number of at least 0, 'earliest' or 'latest'.")

@@ -7,9 +7,11 @@ records have the same topic, only their partitions are read, in one pass in C.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from confluent_kafka import Message
 
+from millstream.client.error import UsageError
 from millstream.client.record import Partition, Record
 
 
@@ -84,7 +86,14 @@ def stated(records: Record | Iterable[Record] | Mapping[Partition, int]) -> dict
     """Return the offsets to commit for these records, or these offsets."""
     if isinstance(records, Mapping):
         return {Partition(*partition): offset for partition, offset in records.items()}
-    listed = [records] if isinstance(records, Record) else list(records)
+    given: Any = records
+    listed: list[Any] = [given] if isinstance(given, Record | str) else list(given)
+    for each in listed:
+        if not isinstance(each, Record):
+            raise UsageError(
+                f"commit() takes records or a mapping, not {each!r}: to commit offsets, pass the "
+                "next one of each partition, {Partition('orders', 0): 8}."
+            )
     return ends_of([record._message for record in listed])  # noqa: SLF001
 
 

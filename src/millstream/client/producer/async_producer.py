@@ -28,6 +28,7 @@ from millstream.client.record import RecordMetadata
 from millstream.client.schedule import Headers, later
 from millstream.client.serializer import KeySent, ValueSent
 from millstream.client.setting import ProducerOptions, ProducerSettings
+from millstream.client.shielded_call import shielded
 from millstream.client.tracing.producer_tracing import traced_async_send
 from millstream.client.wrong_argument import documented, reject_arguments
 
@@ -100,7 +101,7 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
             record = (target, value, key, headers, partition, count)
             if self._core.must_load(target):
                 call = self._loop.run_in_executor(None, self._core.prepare, *record)
-                value, key, headers, partition = await asyncio.shield(call)
+                value, key, headers, partition = await shielded(call)
             else:
                 value, key, headers, partition = self._core.prepare(*record)
         delivery = handle.delivery()
@@ -197,7 +198,7 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
             thread = concurrent.futures.ThreadPoolExecutor(1, "millstream-producer")
             self._ended = thread.submit(self._core.finish_closing)
             thread.shutdown(wait=False)
-        await asyncio.shield(asyncio.wrap_future(self._ended))
+        await shielded(asyncio.wrap_future(self._ended))
 
     async def _send_when_room(
         self, handle: ProducerHandle, arguments: tuple[Any, ...], more: dict[str, Any]
@@ -225,7 +226,7 @@ class AsyncProducer(Generic[KeySent, ValueSent]):
             request = self._loop.run_in_executor(None, self._core.partition_counts.of, topic)
             self._count_requests[topic] = request
             request.add_done_callback(lambda _: self._count_requests.pop(topic, None))
-        return await asyncio.shield(request)
+        return await shielded(request)
 
     def __len__(self) -> int:
         """Return the number of records and reports in flight."""

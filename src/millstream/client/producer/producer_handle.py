@@ -28,6 +28,8 @@ from millstream.client.error import (
     TimedOut,
     UsageError,
     from_kafka,
+    librdkafka_error,
+    reason_of,
     settings_error,
 )
 from millstream.client.producer.delivery import Delivery, delivery_type
@@ -97,8 +99,8 @@ class ProducerHandle:
         self._dispatch_thread = threading.get_ident()
         try:
             self.rdkafka.poll(timeout_s)
-        except KafkaException as error:
-            raise from_kafka(error, "The producer failed") from error
+        except (KafkaException, SystemError) as error:
+            raise from_kafka(librdkafka_error(error), "The producer failed") from error
         finally:
             self._dispatch_thread = None
             self._dispatch_lock.release()
@@ -169,9 +171,9 @@ class ProducerHandle:
     def _flush(self, timeout_s: float) -> int:
         try:
             return self.rdkafka.flush(timeout_s)
-        except KafkaException as error:
+        except (KafkaException, SystemError) as error:
             # librdkafka raises a fatal error from the next call, whichever it is.
-            raise from_kafka(error, "The producer failed") from error
+            raise from_kafka(librdkafka_error(error), "The producer failed") from error
 
     def raise_failures(self) -> None:
         """Raise one error for all failed deliveries that the application has not seen."""
@@ -211,8 +213,8 @@ class ProducerHandle:
             self.rdkafka.purge()
             try:
                 self.rdkafka.flush(_FLUSH_S_MAX)
-            except KafkaException as error:
-                _logger.warning("Closing a producer: %s", error)
+            except (KafkaException, SystemError) as error:
+                _logger.warning("Closing a producer: %s", reason_of(librdkafka_error(error)))
         self._closed.set()
         self._finalizer.detach()
         if self._dispatcher is not None and self._dispatcher is not threading.current_thread():
@@ -245,6 +247,11 @@ def _dispatch_while_open(reference: weakref.ref[ProducerHandle], closed: threadi
 
 def _flush_unclosed(rdkafka: RdKafkaProducer) -> None:
     """Send the records of a producer that was not closed, also at the end of the program."""
-    left = rdkafka.flush(_FLUSH_S_MAX)
+    try:
+        left = rdkafka.flush(_FLUSH_S_MAX)
+    except (KafkaException, SystemError) as error:
+        reason = reason_of(librdkafka_error(error))
+        _logger.error("A producer was not closed before the program ended: %s.", reason)
+        return
     if left:
         _logger.error("%d records were not delivered before the program ended.", left)

@@ -28,6 +28,7 @@ from millstream.client.error import (
     error_of,
     from_kafka,
     is_timeout,
+    librdkafka_error,
 )
 from millstream.client.old_name import rejects_old_names
 from millstream.client.producer.delivery import Delivery
@@ -158,8 +159,8 @@ class TransactionDriver:
         while True:
             try:
                 call(max(0.0, deadline - time.monotonic()))
-            except KafkaException as exception:
-                error = error_of(exception)
+            except (KafkaException, SystemError) as exception:
+                error = error_of(librdkafka_error(exception))
                 may_retry = error.retriable() or is_timeout(error)
                 if may_retry and time.monotonic() < deadline:
                     continue

@@ -51,6 +51,7 @@ class Routes:
     def add(self, function: object, topics: Sequence[str], rate_limit: str | None) -> None:
         """Set the handler of these topics, or of all others if there are none."""
         check_callable(function, "handler", "a function of one job")
+        _check_parameters(function, "handler", "handle(job)")
         if rate_limit is not None:
             RateLimit(rate_limit)
         route = Route(function, rate_limit)  # type: ignore[arg-type]
@@ -64,6 +65,7 @@ class Routes:
     def add_middleware(self, function: object) -> None:
         """Call `function` around the handler, inside the middleware that was added before it."""
         check_callable(function, "middleware", "a function of a job and the next call")
+        _check_parameters(function, "middleware", "around(job, call_next)")
         self._middleware.append(function)  # type: ignore[arg-type]
 
     def add_cron(self, job: CronJob) -> None:
@@ -163,6 +165,21 @@ def check_callable(function: object, what: str, wanted: str) -> None:
     """Raise if the function is not callable."""
     if not callable(function):
         raise UsageError(f"The {what} {function!r} is not callable: pass {wanted}.")
+
+
+def _check_parameters(function: Any, what: str, example: str) -> None:
+    """Raise if the function cannot be called with the arguments of the example."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        # Some functions of C have none.
+        return
+    try:
+        signature.bind(*example.split(","))
+    except TypeError as error:
+        raise UsageError(
+            f"The {what} {function!r} cannot be called as {example}: {error}."
+        ) from None
 
 
 def is_coroutine(handler: object) -> bool:
