@@ -289,6 +289,7 @@ def test_an_expulsion_that_raises_leaves_the_broker_to_its_lease(
 MAKERS: Final = {"create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe"}
 #: Modules whose tasks belong to a request or a caller, which gets their failures.
 OWNED: Final = {
+    "broker/login/raw_login.py": "of one login: a failure ends its connection",
     "broker/metrics/http.py": "a scrape waits for it",
     "broker/process.py": "the process waits for it",
     "broker/session.py": "of one request: a failure ends its connection",

@@ -56,6 +56,7 @@ from millstream.replication.partition_port import Counters, Latency
 from millstream.replication.peer import Peer
 from millstream.replication.replicas import Replicas
 from millstream.replication.replicator import Replicator
+from millstream.security.audit_event import NoAuditTrail
 from millstream.wire.messages.delete_records import DeleteRecordsRequest, DeleteRecordsResponse
 from millstream.wire.messages.fetch import FetchResponse
 from millstream.wire.messages.produce import ProduceResponse
@@ -149,6 +150,7 @@ class Node:
     async def _listen(self, clock: SystemClock) -> None:
         services = SimpleNamespace(
             authorizer=None,
+            audit=NoAuditTrail(),
             authentication=None,
             quotas=None,
             config=self.config,
