@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     sys.path.append(TESTS)
-    from harness.postgres_process import PostgresProcess, require_postgres
+    from harness.process.postgres_process import PostgresProcess, require_postgres
 
     require_postgres()
     broker = Millstream()

@@ -71,7 +71,7 @@ def program_rate(command: list[str], count: int) -> float:
 def redis_server() -> Iterator[str]:
     """Run Redis in memory, and yield its address."""
     sys.path.append(str(REPOSITORY / "tests"))
-    from harness.redis_process import RedisProcess
+    from harness.process.redis_process import RedisProcess
 
     with tempfile.TemporaryDirectory() as folder, RedisProcess(Path(folder)) as server:
         yield server.address

@@ -22,7 +22,7 @@ _TESTS = Path(__file__).parent
 if str(_TESTS) not in sys.path:
     sys.path.append(str(_TESTS))
 
-from harness.services import postgres, redis_address  # noqa: E402 -- can be imported now
+from harness.process.services import postgres, redis_address  # noqa: E402 -- can be imported now
 from millstream.process import port  # noqa: E402 -- after the path of the harness
 
 pytest_plugins = ["harness.quarantine", "harness.duration"]
@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 #: Their own conftest says which of their tests stay together.
 _TOGETHER = ("client", "conformance", "spark", "transactions_clients")
-#: In the names of tests that run on three brokers, as `harness.brokers` gives them.
+#: In the names of tests that run on three brokers, as `harness.process.brokers` gives them.
 _ON_THREE = "three brokers"
 #: Long tests that share nothing.
 _APART = ("crash", "settings", "sim/test_seeds.py")

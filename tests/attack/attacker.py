@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from struct import Struct
 
-from harness.broker_process import HOST
+from harness.process.broker_process import HOST
 
 CONNECTIONS_MAX = 100
 STEP_S_MAX = 10.0

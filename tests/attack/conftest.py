@@ -8,8 +8,8 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from harness.broker_process import wait_until
-from harness.secure_process import SecureProcess
+from harness.process.broker_process import wait_until
+from harness.process.secure_process import SecureProcess
 
 #: Bytes by which an attack may let the broker grow: buffers, caches and tables of bounded size.
 GROWTH_BYTES_MAX = 150 * 2**20

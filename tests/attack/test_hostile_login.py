@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 
 from attack.attacker import STEP_S_MAX, Line, attack, connect
 from attack.conftest import Victim
-from harness.broker_process import wait_until
-from harness.secure_process import PASSWORDS, SecureProcess
+from harness.process.broker_process import wait_until
+from harness.process.secure_process import PASSWORDS, SecureProcess
 from millstream.broker.handlers import ENTRIES
 from millstream.model.error import ErrorCode
 from millstream.wire.api import ApiKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from harness.raw_client import fetch_request, produce_request, values_batch
+from harness.raw.raw_client import fetch_request, produce_request, values_batch
 from millstream.model.acl import CLUSTER_NAME, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.api import ApiKey

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.principal_server import PrincipalServerSet, literal, prefixed
-from harness.raw_client import values_batch
-from harness.server_set import ServerSet
+from harness.in_process.principal_server import PrincipalServerSet, literal, prefixed
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import values_batch
 from millstream.model.acl import Operation, PatternType, Permission, ResourceType
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

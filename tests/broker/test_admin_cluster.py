@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 from millstream.wire.messages.describe_cluster import DescribeClusterRequest

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from broker.api_case import CASES, Names, codes, expected_code
-from harness.principal_server import PrincipalServerSet, literal, prefixed
-from harness.raw_client import RawClient, produce_request, values_batch
+from harness.in_process.principal_server import PrincipalServerSet, literal, prefixed
+from harness.raw.raw_client import RawClient, produce_request, values_batch
 from millstream.broker import server
 from millstream.broker.dispatch import OPEN, ApiEntry
 from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES

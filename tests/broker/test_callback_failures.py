@@ -15,9 +15,9 @@ import pytest
 
 from broker.test_peer_link import ENDPOINT, FakeApi, FakePeer
 from groups.coordinator_home import GroupHome, ReplyResults, commit_of
+from harness.in_process.replica_home import ReplicaHome, picture
 from harness.logged import tracebacks
-from harness.raw_client import values_batch
-from harness.replica_home import ReplicaHome, picture
+from harness.raw.raw_client import values_batch
 from millstream.broker import peer_link as link_module
 from millstream.broker.peer_link import PeerConnector, PeerLink
 from millstream.coordination import shards as shards_module

@@ -6,10 +6,10 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient
-from harness.raw_transaction import GROUP, find_coordinator
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
+from harness.raw.raw_transaction import GROUP, find_coordinator
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.reply_receiver import RecordedReplies
 from millstream.broker import handlers
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import ConnectedClient, Context

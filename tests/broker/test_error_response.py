@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from broker.api_case import codes
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.reply_receiver import RecordedReplies
 from harness.schema_values import full_message_of
 from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.dispatch import Api

@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import (
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import (
     RawClient,
     fetch_request,
     produce_request,
@@ -24,8 +25,7 @@ from harness.raw_client import (
     response_class,
     values_batch,
 )
-from harness.raw_transaction import GROUP, RawProducer, committed_values, find_coordinator
-from harness.server_set import ServerSet
+from harness.raw.raw_transaction import GROUP, RawProducer, committed_values, find_coordinator
 from millstream.broker.context import Services
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackKind

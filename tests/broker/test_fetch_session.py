@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from harness.manual_clock import ManualClock
+from harness.in_process.manual_clock import ManualClock
 from millstream.broker.fetch_session import EVICTION_S, FetchPartition, FetchSessions
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import NO_TOPIC_ID

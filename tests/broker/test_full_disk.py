@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, ServerFailed, wait_until
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, ServerFailed, wait_until
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 
 DISK_BYTES = 4 * 1024 * 1024

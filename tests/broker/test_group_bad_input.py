@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import Closed, RawClient, encode_frame
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import Closed, RawClient, encode_frame
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.model.config import RETIRED
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import (
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import (
     RawClient,
     fetch_request,
     produce_request,

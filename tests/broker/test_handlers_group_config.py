@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest
 from millstream.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
-from harness.raw_client import records_of
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.log_home import NOW_MS, StillClock, UnsyncedDisk
+from harness.in_process.reply_receiver import RecordedReplies
+from harness.raw.raw_client import records_of
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.fetch_session import FetchSessions

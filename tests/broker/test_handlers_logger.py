@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.alter_configs import AlterConfigsRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 from millstream.records.compression import CompressionType
 from millstream.wire.messages.delete_records import DeleteRecordsRequest

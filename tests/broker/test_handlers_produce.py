@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, produce_request, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, produce_request, values_batch
 from millstream.model.error import ErrorCode
 from millstream.records.batch import read_header, stamp_crc
 from millstream.records.builder import build_batch

@@ -11,8 +11,14 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, encode_frame, fetch_request, produce_request, values_batch
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import (
+    RawClient,
+    encode_frame,
+    fetch_request,
+    produce_request,
+    values_batch,
+)
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from millstream.wire.messages.create_partitions import CreatePartitionsRequest

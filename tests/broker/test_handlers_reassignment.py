@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import values_batch
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import values_batch
 from millstream.broker.handlers.elect_leaders import elect_uncleanly
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.metadata.topic_change import NewTopic

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import (
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import (
     Closed,
     RawClient,
     encode_frame,

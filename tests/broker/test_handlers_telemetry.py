@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from harness import otlp
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import Closed, RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import Closed, RawClient
 from millstream.model.error import ErrorCode
 from millstream.testing.broker import LocalBroker
 from millstream.wire.messages.alter_configs import AlterConfigsRequest

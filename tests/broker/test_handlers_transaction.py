@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, produce_request
-from harness.raw_transaction import (
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient, produce_request
+from harness.raw.raw_transaction import (
     CLASSIC_END,
     CLASSIC_PRODUCE,
     GROUP,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import millstream
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 
 NOTICE = "the kernels run uncompiled"
 

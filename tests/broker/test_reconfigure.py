@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
 from millstream.groups.consumer.consumer_group import ConsumerGroup
 from millstream.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

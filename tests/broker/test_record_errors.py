@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from harness.bad_batch import CASES, COMPACTED, KEY, Case, batch_of
-from harness.broker_process import BrokerProcess, wait_until
-from harness.kafka_process import kafka_broker
-from harness.raw_client import PRODUCE_BY_NAME, RawClient, produce_request
-from harness.raw_transaction import RawProducer, committed_values, find_coordinator
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.kafka_process import kafka_broker
+from harness.raw.bad_batch import CASES, COMPACTED, KEY, Case, batch_of
+from harness.raw.raw_client import PRODUCE_BY_NAME, RawClient, produce_request
+from harness.raw.raw_transaction import RawProducer, committed_values, find_coordinator
 from millstream.model.error import ErrorCode
 from millstream.records.batch import read_header
 from millstream.records.builder import build_batch

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient, encode_frame, produce_request, values_batch
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient, encode_frame, produce_request, values_batch
 from millstream.broker.session import OTHER_REQUEST_BYTES_MAX
 from millstream.net.rejection import Rejection
 from millstream.wire.api import ApiKey

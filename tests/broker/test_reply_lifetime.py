@@ -16,10 +16,16 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
-from harness.raw_transaction import GROUP, find_coordinator
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import (
+    RawClient,
+    fetch_request,
+    produce_request,
+    records_of,
+    values_batch,
+)
+from harness.raw.raw_transaction import GROUP, find_coordinator
 from millstream.broker.acknowledgement import Acknowledgement
 from millstream.broker.handlers import fetch
 from millstream.broker.session import _Slot

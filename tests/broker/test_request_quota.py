@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.principal_server import PrincipalServerSet
-from harness.raw_client import RawClient, fetch_request
+from harness.in_process.principal_server import PrincipalServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient, fetch_request
 from millstream.broker import session
 from millstream.broker.handlers import metadata
 from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest

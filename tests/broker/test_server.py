@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from harness.broker_process import BrokerProcess, free_port, wait_until
-from harness.log_home import UnsyncedDisk
-from harness.raw_client import RawClient, values_batch
+from harness.in_process.log_home import UnsyncedDisk
+from harness.process.broker_process import BrokerProcess, free_port, wait_until
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.lifecycle.environment import Environment
 from millstream.broker.server import Server

@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 import millstream
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient, records_of, values_batch
-from harness.server_set import HOST, ServerSet
-from harness.tls_process import TlsHome
+from harness.in_process.server_set import HOST, ServerSet
+from harness.process.broker_process import wait_until
+from harness.process.tls_process import TlsHome
+from harness.raw.raw_client import RawClient, records_of, values_batch
 from millstream.broker.lifecycle import membership
 from millstream.env.supervisor import Policy, SupervisedTask
 from millstream.metadata.cluster_record import BrokerRecord

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
 from millstream.broker.config import resource
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.definition import ConfigSource

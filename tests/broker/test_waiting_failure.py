@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import (
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import (
     RawClient,
     fetch_request,
     produce_request,
     records_of,
     values_batch,
 )
-from harness.server_set import ServerSet
 from millstream.broker.handlers.fetch import _Fetch
 from millstream.log.log import PartitionLog
 from millstream.model.error import ErrorCode

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
+from harness.process.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
 from millstream.cli.json_output.form import Form
 from millstream.cli.json_output.table import JSON_OUTPUTS
 from millstream.cli.main import build, subcommands_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 from millstream.cli.serve import _address_flags, _JsonFormatter
 
 if TYPE_CHECKING:

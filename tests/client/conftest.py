@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
-from harness.kafka_process import running_kafka
+from harness.process.broker_process import KEEPS_OLD_RECORDS, BrokerProcess
+from harness.process.kafka_process import running_kafka
 from millstream.client import Admin
 
 SETTINGS = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.broker_process import free_port
+from harness.process.broker_process import free_port
 from millstream.client import (
     AsyncConsumer,
     AsyncProducer,

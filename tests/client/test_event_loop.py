@@ -15,7 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 from millstream.client import (
     Admin,
     AsyncConsumer,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.secure_kafka import PASSWORD, USER, Listeners, secure_kafka
+from harness.process.broker_process import wait_until
+from harness.process.secure_kafka import PASSWORD, USER, Listeners, secure_kafka
 from millstream.client import Admin, BrokerError, Consumer, Producer, Worker
 
 pytestmark = pytest.mark.soak

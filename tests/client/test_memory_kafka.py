@@ -18,7 +18,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from harness.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer
+from harness.in_process.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer
 from millstream.client import Admin, Producer
 
 SECONDS_MAX = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import AsyncConsumer, AsyncProducer, Consumer, Producer, UsageError
 
 SECONDS_MAX = 60.0

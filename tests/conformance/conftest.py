@@ -32,8 +32,8 @@ from clients.kcat import KcatClient
 from clients.lines import JavaAdmin, JavaClient, KafkajsAdmin, KafkajsClient
 from locations import CACHE, FOLDER, JARS, REPOSITORY
 
-from harness.broker_process import KEEPS_OLD_RECORDS
-from harness.brokers import ONE, THREE, started
+from harness.process.broker_process import KEEPS_OLD_RECORDS
+from harness.process.brokers import ONE, THREE, started
 from kafka_tools.runner import ToolRunner
 
 # Maven Central and npm may be unreachable; Debian's and PyPI's packages must not be.

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from harness.java import require_java
-from harness.principal_server import PrincipalServerSet
+from harness.in_process.principal_server import PrincipalServerSet
+from harness.tool.java import require_java
 from kafka_tools.runner import Result, ToolRunner
 
 WAIT_S = 30.0

@@ -16,11 +16,11 @@ from typing import Any, Final
 import pytest
 
 from broker.api_case import CASES, Names, codes
-from harness.broker_process import HOST, free_port, wait_until
-from harness.kafka_process import kafka_broker
-from harness.principal_server import PrincipalServerSet
-from harness.raw_client import Closed, RawClient, values_batch
-from harness.raw_login import log_in
+from harness.in_process.principal_server import PrincipalServerSet
+from harness.process.broker_process import HOST, free_port, wait_until
+from harness.process.kafka_process import kafka_broker
+from harness.raw.raw_client import Closed, RawClient, values_batch
+from harness.raw.raw_login import log_in
 from millstream.broker.handlers import ENTRIES
 from millstream.model.acl import CLUSTER_NAME, Operation, PatternType, ResourceType
 from millstream.model.error import ErrorCode

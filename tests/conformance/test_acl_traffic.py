@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from typer.testing import CliRunner
 
-from harness.broker_process import wait_until
-from harness.principal_server import PrincipalServerSet, literal, prefixed
+from harness.in_process.principal_server import PrincipalServerSet, literal, prefixed
+from harness.process.broker_process import wait_until
 from millstream.cli.main import build
 from millstream.model.acl import Operation, ResourceType
 

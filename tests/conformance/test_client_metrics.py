@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from locations import JARS
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster
 from kafka_tools.runner import ToolRunner
 
 pytestmark = pytest.mark.xdist_group("client-metrics")

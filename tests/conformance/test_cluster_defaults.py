@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from harness.broker_process import wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.broker.config.resource import BROKER
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

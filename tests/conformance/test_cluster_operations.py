@@ -17,9 +17,9 @@ import pytest
 from confluent_kafka import ElectionType, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from harness.broker_process import wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient
 from kafka_tools.runner import ToolRunner
 from millstream.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

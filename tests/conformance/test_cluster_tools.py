@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster
 from kafka_tools.runner import ToolRunner
 
 pytestmark = pytest.mark.xdist_group("cluster-tools")

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 from locations import FOLDER
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.kafka_process import kafka_broker
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.kafka_process import kafka_broker
+from harness.raw.raw_client import RawClient
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
 from millstream.wire.messages.incremental_alter_configs import IncrementalAlterConfigsRequest

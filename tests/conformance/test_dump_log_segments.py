@@ -22,8 +22,8 @@ from clients.confluent import ConfluentAdmin, ConfluentClient
 from clients.contract import CODECS, Record, Settings
 from locations import JARS
 
-from harness.broker_process import BrokerProcess
-from harness.log_home import NOW_MS, LogHome
+from harness.in_process.log_home import NOW_MS, LogHome
+from harness.process.broker_process import BrokerProcess
 from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig

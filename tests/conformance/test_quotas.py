@@ -14,7 +14,7 @@ import confluent_kafka
 import kafka
 import pytest
 
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.process.brokers import ONE, THREE, Brokers, started
 from millstream.client import Admin, QuotaEntity
 
 #: Bytes per second, and a window of two seconds.

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 from locations import FOLDER, JARS
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.java import compile_java
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient
+from harness.tool.java import compile_java
 from harness.topic_content import read_messages
 from millstream.records.validation import MESSAGES_MAX
 

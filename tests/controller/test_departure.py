@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import UnsyncedDisk
-from harness.raw_client import values_batch
+from harness.in_process.log_home import UnsyncedDisk
+from harness.raw.raw_client import values_batch
 from millstream.controller.departure import match_directory
 from millstream.env.clock import SystemClock
 from millstream.log.directory.data_directory import LogDirectory

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.replica_home import run_home, turns, turns_until
+from harness.in_process.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import ProducerIdAndEpoch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.replication.partition import Partition

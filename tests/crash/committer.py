@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from harness.raw_client import Closed, RawClient
+from harness.raw.raw_client import Closed, RawClient
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 
 #: The last version that has topic names instead of topic ids.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 
 
 def crash(broker: BrokerProcess, chance: random.Random) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.env.clock import SystemClock
 from millstream.env.disk import Disk
 from millstream.log.directory.data_directory import LogDirectory

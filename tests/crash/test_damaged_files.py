@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, values_batch
 from harness.seed import choose_seed
 from millstream.model.error import ErrorCode
 from millstream.records.batch import scan

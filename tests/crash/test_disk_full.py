@@ -16,7 +16,7 @@ from crash.stored_log import (
     read_from,
     sample_batch,
 )
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.env.disk import Buffer, File
 from millstream.log.log import PartitionLog
 from millstream.model.error import BrokerError, ErrorCode

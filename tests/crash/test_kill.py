@@ -16,8 +16,8 @@ import pytest
 
 from crash.killing import crash
 from crash.traffic import Target, Traffic, parse_value
-from harness.broker_process import BrokerProcess
-from harness.raw_client import Closed, OutOfRangeError, RawClient, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import Closed, OutOfRangeError, RawClient, values_batch
 from harness.seed import choose_seed, report
 from millstream.records.record import Record
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest

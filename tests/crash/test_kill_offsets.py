@@ -16,8 +16,8 @@ import pytest
 
 from crash.committer import Committer, ConfluentCommitter, RawCommitter
 from crash.killing import crash
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient
 from harness.seed import choose_seed, report
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, ServerFailed, wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, ServerFailed, wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.model.error import ErrorCode
 from millstream.model.sentinel import NO_LEADER
 from millstream.wire.messages.create_topics import CreateTopicsRequest

@@ -6,9 +6,9 @@ import json
 import tomllib
 from typing import NamedTuple
 
-from harness.broker_process import wait_until
-from harness.deploy_tool import REPOSITORY
-from harness.prometheus_process import PrometheusProcess
+from harness.process.broker_process import wait_until
+from harness.process.prometheus_process import PrometheusProcess
+from harness.tool.deploy_tool import REPOSITORY
 
 FOLDER = REPOSITORY / "deploy" / "grafana"
 DESCRIPTION = tomllib.loads((FOLDER / "dashboards.toml").read_text())

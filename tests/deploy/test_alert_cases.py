@@ -14,11 +14,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.alert_case import CASES, HEALTHY, MINUTES, Change, series
-from harness.broker_process import wait_until
 from harness.lag_scrape import Readers
-from harness.process_cluster import ProcessCluster
-from harness.prometheus_process import require_prometheus
-from harness.raw_transaction import GROUP
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.process.prometheus_process import require_prometheus
+from harness.raw.raw_transaction import GROUP
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 LETTERS = "t.dlq"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from harness.broker_process import wait_until
 from harness.lag_scrape import HOUR_S, Readers
-from harness.process_cluster import ProcessCluster
-from harness.prometheus_process import PrometheusProcess, require_prometheus
-from harness.raw_transaction import GROUP
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.process.prometheus_process import PrometheusProcess, require_prometheus
+from harness.raw.raw_transaction import GROUP
 from millstream.wire.messages.metadata import MetadataRequest
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"

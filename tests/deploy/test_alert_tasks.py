@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from harness.prometheus_process import require_prometheus
+from harness.process.prometheus_process import require_prometheus
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 ALERT = "MillstreamTaskFailures"

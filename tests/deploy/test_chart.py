@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from deploy.served_settings import served_settings
-from harness.deploy_tool import REPOSITORY, go_tool, kubernetes_schemas, run
+from harness.tool.deploy_tool import REPOSITORY, go_tool, kubernetes_schemas, run
 from millstream.broker.lifecycle import membership
 from millstream.broker.server import CLOSE_S_MAX
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from deploy.served_settings import served_settings
-from harness.deploy_tool import go_tool, run
+from harness.tool.deploy_tool import go_tool, run
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 FILES = sorted((DEPLOY / "compose").glob("*.yml"))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from deploy.served_settings import served_settings
-from harness.broker_process import BrokerProcess
-from harness.deploy_tool import REPOSITORY, hadolint, run
+from harness.process.broker_process import BrokerProcess
+from harness.tool.deploy_tool import REPOSITORY, hadolint, run
 
 FILE = REPOSITORY / "deploy" / "Containerfile"
 

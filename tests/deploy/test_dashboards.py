@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from deploy.dashboard_query import FILES, WORKERS, queries, wait_for_results
-from harness.deploy_tool import REPOSITORY
 from harness.lag_scrape import Readers
-from harness.process_cluster import ProcessCluster
-from harness.prometheus_process import PrometheusProcess
-from harness.raw_transaction import GROUP
+from harness.process.process_cluster import ProcessCluster
+from harness.process.prometheus_process import PrometheusProcess
+from harness.raw.raw_transaction import GROUP
+from harness.tool.deploy_tool import REPOSITORY
 
 _METRIC = re.compile(r"\b(?:millstream|process)_\w+")
 

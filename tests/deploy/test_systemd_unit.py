@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.served_settings import served_settings
-from harness.deploy_tool import REPOSITORY, require_systemd, run
+from harness.tool.deploy_tool import REPOSITORY, require_systemd, run
 from millstream.broker.lifecycle import membership
 from millstream.broker.server import CLOSE_S_MAX
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from deploy.dashboard_query import WORKERS, queries, wait_for_results
-from harness.broker_process import HOST, BrokerProcess, free_port
-from harness.deploy_tool import REPOSITORY
-from harness.prometheus_process import PrometheusProcess
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import HOST, BrokerProcess, free_port
+from harness.process.prometheus_process import PrometheusProcess
+from harness.raw.raw_client import RawClient, values_batch
+from harness.tool.deploy_tool import REPOSITORY
 from millstream.process.readiness import responds
 from millstream.process.server_process import ServerProcess
 

@@ -6,7 +6,7 @@ import tomllib
 
 import yaml
 
-from harness.deploy_tool import REPOSITORY, go_tool, run
+from harness.tool.deploy_tool import REPOSITORY, go_tool, run
 
 WORKFLOW = REPOSITORY / ".github" / "workflows" / "release.yml"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())

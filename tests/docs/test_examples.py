@@ -11,7 +11,7 @@ import pytest
 
 from docs.documents import REPOSITORY, Block
 from docs.page_runner import Interpreter, page_environment
-from harness.java import require_java
+from harness.tool.java import require_java
 from millstream import Consumer, LocalBroker
 
 pytestmark = pytest.mark.xdist_group("docs")

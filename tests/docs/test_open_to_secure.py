@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from docs.documents import REPOSITORY, Block, blocks
-from harness.broker_process import HOST, BrokerProcess, free_port, wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient
+from harness.process.broker_process import HOST, BrokerProcess, free_port, wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient
 from millstream import Admin, Consumer, MillstreamError, Producer
 from millstream.cli.main import build
 from millstream.process.readiness import responds

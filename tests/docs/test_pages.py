@@ -16,8 +16,8 @@ import pytest
 
 from docs.documents import PAGES, REPOSITORY, Block, blocks, python_blocks, runnable
 from docs.page_runner import Interpreter, PageRunner, page_environment
-from harness.etcd_process import require_etcd
-from harness.java import require_java
+from harness.process.etcd_process import require_etcd
+from harness.tool.java import require_java
 from millstream.process.port import free_port
 from millstream.testing.broker import LocalBroker
 

@@ -11,7 +11,7 @@ import random
 from typing import Any
 
 from fuzz.batches import BatchSource
-from harness.raw_client import encode_frame
+from harness.raw.raw_client import encode_frame
 from millstream.broker.handlers import ENTRIES, TELEMETRY_ENTRIES
 from millstream.model.config import definitions
 from millstream.wire.field import Array, Bytes, Fixed, Kind, Spec, String, Struct, specs_of

@@ -14,8 +14,8 @@ import pytest
 
 from fuzz.flood import flood
 from fuzz.frames import COMPACTED_TOPIC, TOPICS, FrameSource
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, records_of, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, records_of, values_batch
 from harness.seed import choose_seed, report
 
 FRAMES_QUICK = 20_000

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import (
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import (
     Closed,
     RawClient,
     encode_frame,

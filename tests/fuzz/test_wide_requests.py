@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, fetch_request, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, fetch_request, values_batch
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.describe_configs import DescribeConfigsRequest
 from millstream.wire.messages.list_offsets import ListOffsetsRequest

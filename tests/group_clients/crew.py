@@ -21,8 +21,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_clients.checker import violations
 from group_clients.feed import Feed
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import wait_until
-from harness.brokers import Brokers
+from harness.process.broker_process import wait_until
+from harness.process.brokers import Brokers
 from harness.seed import report
 
 

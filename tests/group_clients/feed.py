@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 
 KEYS_PER_PARTITION = 3
 TICK_SECONDS = 0.02

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from group_clients.history import History
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 
 FOLDER = Path(__file__).resolve().parent
 CACHE = FOLDER.parent.parent / ".cache"

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from group_clients.history import History
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import wait_until
-from harness.brokers import ONE, THREE_IN_SOAK, Brokers, started
+from harness.process.broker_process import wait_until
+from harness.process.brokers import ONE, THREE_IN_SOAK, Brokers, started
 
 PARTITIONS = 2
 RECORDS = 200

@@ -21,7 +21,7 @@ import pytest
 
 from group_clients.crew import Crew, Plan
 from group_clients.member import CLIENTS, Start
-from harness.brokers import COUNT_NAMES, ONE, THREE, Brokers, started
+from harness.process.brokers import COUNT_NAMES, ONE, THREE, Brokers, started
 from harness.seed import choose_seed
 
 QUICK = Plan(

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from group_clients.member import Member, Orders, Start
-from harness.broker_process import wait_until
-from harness.brokers import ONE, THREE, Brokers, started
-from harness.raw_client import RawClient
-from harness.raw_transaction import GROUP
+from harness.process.broker_process import wait_until
+from harness.process.brokers import ONE, THREE, Brokers, started
+from harness.raw.raw_client import RawClient
+from harness.raw.raw_transaction import GROUP
 from millstream.coordination.key_partition import partition_of
 from millstream.groups.group_record import (
     GroupMetadataKey,

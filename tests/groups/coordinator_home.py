@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from harness.replica_home import ReplicaHome, picture
+from harness.in_process.replica_home import ReplicaHome, picture
 from millstream.groups.committed_offset import CommittedOffset
 from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.groups.group_shards import GroupCoordinatorOptions, GroupShards

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.process.broker_process import BrokerProcess, wait_until
 
 PARTITIONS = 6
 RECORDS = 60

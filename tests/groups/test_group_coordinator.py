@@ -9,7 +9,7 @@ import pytest
 
 from groups.classic_world import subscription
 from groups.coordinator_home import PARTITION_COUNT, GroupHome, ReplyResults, commit_of
-from harness.replica_home import run_home, turns, turns_until
+from harness.in_process.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions, TransactionEnd
 from millstream.coordination.key_partition import partition_of

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 
 from aiohttp import web
 
-from harness.broker_process import HOST
+from harness.process.broker_process import HOST
 
 _NOT_FOUND: Final = {"subject": 40401, "version": 40402, "schema": 40403}
 

@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Assignment
 
-from harness.raw_client import RawClient
+from harness.raw.raw_client import RawClient
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType
 from millstream.records.record import Record

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.brokers import QUICK_GROUPS, Brokers, started
-from harness.java import require_java
-from harness.java_process import JARS
+from harness.process.broker_process import wait_until
+from harness.process.brokers import QUICK_GROUPS, Brokers, started
+from harness.process.java_process import JARS
 from harness.seed import choose_seed
+from harness.tool.java import require_java
 from harness.topic_content import read_messages, wait_for_messages
 from kafka_connect.worker import Worker
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from harness.broker_process import HOST, free_port, wait_until
-from harness.java_process import JavaProcess
+from harness.process.broker_process import HOST, free_port, wait_until
+from harness.process.java_process import JavaProcess
 
 _START_SECONDS_MAX = 120.0
 #: A worker's response during a rebalance, and for a connector without a status.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.java_process import JavaProcess
+from harness.process.java_process import JavaProcess
 from kafka_streams.feed import WINDOW_MS
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.brokers import QUICK_GROUPS, Brokers, started
-from harness.java import compile_java, require_java
-from harness.java_process import JARS
+from harness.process.broker_process import wait_until
+from harness.process.brokers import QUICK_GROUPS, Brokers, started
+from harness.process.java_process import JARS
 from harness.seed import choose_seed
+from harness.tool.java import compile_java, require_java
 from harness.topic_content import wait_for_messages
 from kafka_streams.application import Instance
 from kafka_streams.feed import INPUTS, OUTPUTS, PARTITIONS, Feed

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.brokers import ONE, QUICK_GROUPS, THREE, Brokers, started
-from harness.java import require_java
+from harness.process.brokers import ONE, QUICK_GROUPS, THREE, Brokers, started
+from harness.tool.java import require_java
 from kafka_tools.runner import ToolRunner
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from harness.java import FOLDERS, JVM, class_path, compile_java, require_java
+from harness.tool.java import FOLDERS, JVM, class_path, compile_java, require_java
 
 _SOURCE = Path(__file__).resolve().parent / "java" / "ToolRunner.java"
 SECONDS_MAX = 120.0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.java import FOLDERS, require_java
+from harness.tool.java import FOLDERS, require_java
 from kafka_tools.parity.catalogue import NOT_COMPARED, SCENARIOS
 from kafka_tools.parity.comparison import Comparison
 from kafka_tools.parity.known import KnownDifferences, load_known

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from harness.brokers import Brokers
+from harness.process.brokers import Brokers
 from harness.topic_content import read_messages
 from kafka_tools.runner import Result, ToolRunner
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harness.brokers import Brokers
+from harness.process.brokers import Brokers
 from harness.topic_content import read_messages
 from kafka_tools.runner import ToolRunner
 from millstream.client import Admin, QuotaEntity

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.brokers import Brokers
+from harness.process.broker_process import wait_until
+from harness.process.brokers import Brokers
 from harness.topic_content import read_messages
 from kafka_tools.runner import Result, RunningTool, ToolRunner
 

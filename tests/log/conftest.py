@@ -1,4 +1,4 @@
-"""Data directories for tests of the log layer (see `harness.log_home`)."""
+"""Data directories for tests of the log layer (see `harness.in_process.log_home`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import SMALL, LogHome
+from harness.in_process.log_home import SMALL, LogHome
 from millstream.env.disk import Disk
 from millstream.model.config import TopicConfig
 

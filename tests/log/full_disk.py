@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.env.disk import Buffer, File
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.log.files import FileCache
 
 

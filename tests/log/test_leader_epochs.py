@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.log_home import LogHome, append
+from harness.in_process.log_home import LogHome, append
 
 
 def test_an_epoch_assigned_to_an_idle_log_counts_once_it_is_loaded(home: LogHome) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.log_home import (
+from harness.in_process.log_home import (
     NOW_MS,
     SMALL,
     LogHome,

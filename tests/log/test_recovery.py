@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_batches, read_values
+from harness.in_process.log_home import (
+    LogHome,
+    UnsyncedDisk,
+    append,
+    make_batch,
+    read_batches,
+    read_values,
+)
 from millstream.env.disk import File
 from millstream.log.directory.data_directory import CLEAN_MARKER
 from millstream.log.log import PartitionLog

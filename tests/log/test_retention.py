@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.log_home import NOW_MS, LogHome, append, make_batch, read_values
+from harness.in_process.log_home import NOW_MS, LogHome, append, make_batch, read_values
 from millstream.log.retention import NEVER_MS, SegmentFacts, expired_count, next_expiry_ms
 from millstream.model.config import TopicConfig
 

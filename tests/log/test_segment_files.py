@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import NOW_MS, SMALL, StillClock, UnsyncedDisk, make_batch
+from harness.in_process.log_home import NOW_MS, SMALL, StillClock, UnsyncedDisk, make_batch
 from millstream.log.directory.log_folder import LogFolder
 from millstream.log.directory.replica_folders import ReplicaFolders
 from millstream.log.files import FileCache

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import NOW_MS, LogHome, append, make_batch
+from harness.in_process.log_home import NOW_MS, LogHome, append, make_batch
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.checkpoint import RECOVERY_POINTS, read_offsets
 from millstream.log.flush.flusher import Flusher

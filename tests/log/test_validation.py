@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.log_home import NOW_MS, LogHome, append, make_batch
+from harness.in_process.log_home import NOW_MS, LogHome, append, make_batch
 from millstream.log.log import PartitionLog
 from millstream.model.config import TopicConfig
 from millstream.model.error import BrokerError, ErrorCode

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from harness.log_home import NOW_MS, LogHome
+from harness.in_process.log_home import NOW_MS, LogHome
 from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.log import PartitionLog
 from millstream.records.batch import read_header

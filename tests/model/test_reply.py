@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.reply_receiver import RecordedReplies
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.failure import CallbackFailures, CallbackKind
 from millstream.model.reply import Reply, ReplyKind

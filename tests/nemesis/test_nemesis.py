@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from harness.etcd_process import require_etcd
+from harness.process.etcd_process import require_etcd
 from nemesis.enclosure import enclosed, obstacle
 
 pytestmark = pytest.mark.xdist_group("nemesis")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.manual_clock import ManualClock
+from harness.in_process.manual_clock import ManualClock
 from millstream.net.connection import Connection
 from millstream.net.gate import ConnectionLimits, Entry, Gate
 from millstream.net.rejection import Rejection

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tls_process import TlsHome
+from harness.process.tls_process import TlsHome
 from millstream.env.disk import SystemDisk
 from millstream.env.network import SystemNetwork
 from millstream.net.peer_network import PeerNetwork

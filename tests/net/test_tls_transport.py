@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from harness.tls_client import KeyUpdateClient
-from harness.tls_process import TlsHome
+from harness.process.tls_process import TlsHome
+from harness.raw.tls_client import KeyUpdateClient
 from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
 from millstream.env.network import SystemNetwork

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import HOST, free_port
-from harness.deploy_tool import REPOSITORY
+from harness.process.broker_process import HOST, free_port
+from harness.tool.deploy_tool import REPOSITORY
 from millstream.process.readiness import responds
 from millstream.process.server_process import ServerProcess
 

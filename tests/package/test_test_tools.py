@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.deploy_tool import REPOSITORY
+from harness.tool.deploy_tool import REPOSITORY
 
 #: Nothing listens on the port of the discard service.
 _CLOSED = "127.0.0.1:9"

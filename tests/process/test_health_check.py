@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import HOST, BrokerProcess, wait_until
+from harness.process.broker_process import HOST, BrokerProcess, wait_until
 from millstream.process.readiness import listens
 from millstream.security.local_authority import LocalAuthority
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.server_set import HOST, ServerSet
+from harness.in_process.server_set import HOST, ServerSet
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.protocol.broker_connection import BrokerConnection, tls_context
 from millstream.protocol.connection_setting import Address, ConnectionSettings, Login, Tls

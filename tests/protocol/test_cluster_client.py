@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import values_batch
-from harness.server_set import HOST, ServerSet
+from harness.in_process.server_set import HOST, ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import values_batch
 from millstream.metadata.topic_change import NewTopic
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.log_home import NOW_MS, StillClock, UnsyncedDisk
-from harness.raw_client import values_batch
+from harness.in_process.log_home import NOW_MS, StillClock, UnsyncedDisk
+from harness.raw.raw_client import values_batch
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.log.log import AppendResult
 from millstream.metadata.cluster_record import PartitionRecord

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from harness.broker_process import free_port
-from harness.replica_set import run, until
+from harness.in_process.replica_set import run, until
+from harness.process.broker_process import free_port
 from millstream.env.network import SystemNetwork
 from millstream.replication.peer import Peer, PeerError
 from millstream.wire.framing import frame_response, parse_request_header

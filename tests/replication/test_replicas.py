@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.replica_home import ReplicaHome, picture
+from harness.in_process.replica_home import ReplicaHome, picture
 from millstream.log.flush.flusher import Flusher
 from millstream.model.error import BrokerError, ErrorCode
 

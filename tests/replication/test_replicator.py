@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from harness.raw_client import values_batch
-from harness.replica_set import Node, ReplicaSet, run, until
+from harness.in_process.replica_set import Node, ReplicaSet, run, until
+from harness.raw.raw_client import values_batch
 from millstream.broker.context import Context
 from millstream.broker.handlers import metadata
 from millstream.log.flush.ticket import FlushTicket

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.raw_client import records_of
-from harness.replica_set import ReplicaSet, run
+from harness.in_process.replica_set import ReplicaSet, run
+from harness.raw.raw_client import records_of
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.replication.peer import PeerError
 

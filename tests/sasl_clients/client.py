@@ -20,8 +20,8 @@ from aiokafka.abc import AbstractTokenProvider as AioTokenProvider
 from confluent_kafka import Consumer, KafkaException, Producer
 
 import millstream
-from harness.java import CACHE
 from harness.leftover import collecting
+from harness.tool.java import CACHE
 from kafka_tools.runner import ToolRunner
 from sasl_clients.login import OAUTH, Login
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from harness.broker_process import BrokerProcess
-from harness.process_cluster import ProcessCluster
-from harness.tls_process import TlsHome
+from harness.process.broker_process import BrokerProcess
+from harness.process.process_cluster import ProcessCluster
+from harness.process.tls_process import TlsHome
 from harness.token_issuer import AUDIENCE, ISSUER, IssuerServer
 
 OAUTH = "OAUTHBEARER"

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import millstream
-from harness.brokers import ONE, THREE
-from harness.java import CACHE
+from harness.process.brokers import ONE, THREE
 from harness.token_issuer import IssuerServer, TokenIssuer, issuer_server
+from harness.tool.java import CACHE
 from kafka_tools.runner import ToolRunner
 from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.cluster_client import ClusterClient

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import psutil
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.etcd_process import EtcdCluster, require_etcd
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.etcd_process import EtcdCluster, require_etcd
+from harness.raw.raw_client import RawClient, values_batch
 from harness.seed import report
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.elect_leaders import ElectLeadersRequest

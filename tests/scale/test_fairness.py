@@ -21,8 +21,8 @@ from typing import Final
 
 import pytest
 
-from harness.broker_process import BrokerProcess
-from harness.raw_client import RawClient, encode_frame, produce_request, values_batch
+from harness.process.broker_process import BrokerProcess
+from harness.raw.raw_client import RawClient, encode_frame, produce_request, values_batch
 from millstream.client import Admin, QuotaEntity
 from millstream.wire.messages.join_group import JoinGroupRequest
 from millstream.wire.messages.metadata import MetadataRequest

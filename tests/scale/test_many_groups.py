@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient
 from harness.seed import report
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

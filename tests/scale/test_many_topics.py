@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient, values_batch
 from harness.seed import report
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.java import require_java
+from harness.tool.java import require_java
 from millstream.security.certificate import parse_certificate
 
 START = datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import HOST, BrokerProcess, free_port, wait_until
-from harness.raw_client import Closed, RawClient, fetch_request, records_of
+from harness.process.broker_process import HOST, BrokerProcess, free_port, wait_until
+from harness.raw.raw_client import Closed, RawClient, fetch_request, records_of
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError, definitions
 from millstream.broker.config.config_source import check_flags
 from millstream.security.audit_event import AUDIT_TOPIC

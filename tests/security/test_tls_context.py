@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from harness.tls_process import TlsHome
+from harness.process.tls_process import TlsHome
 from millstream.env.disk import SystemDisk
 from millstream.security.tls_context import client_context, openssl_name, server_context
 from millstream.security.tls_material import ClientAuth, TlsError, TlsOptions, read_material

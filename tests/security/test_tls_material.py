@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.tls_process import TlsHome
+from harness.process.tls_process import TlsHome
 from millstream.env.disk import SystemDisk
 from millstream.security.tls_material import TlsError, TlsMaterial, TlsOptions, read_material
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tls_process import HOSTS, TlsHome
+from harness.process.tls_process import HOSTS, TlsHome
 from millstream.env.disk import SystemDisk
 from millstream.security.tls_material import TlsError, TlsOptions
 from millstream.security.tls_source import TlsSource

@@ -8,7 +8,7 @@ import socket
 from contextlib import ExitStack
 from typing import Any
 
-from harness.raw_client import encode_frame, fetch_request, produce_request
+from harness.raw.raw_client import encode_frame, fetch_request, produce_request
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.delete_topics import DeleteTopicsRequest
 from millstream.wire.messages.metadata import MetadataRequest

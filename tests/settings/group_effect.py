@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
-from harness.raw_client import produce_request
+from harness.raw.raw_client import produce_request
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.log.log import PartitionLog
 from millstream.records.batch import scan

@@ -10,7 +10,7 @@ from unittest import mock
 
 from aiohttp import web
 
-from harness.broker_process import free_port
+from harness.process.broker_process import free_port
 from millstream.broker import process
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.server import NotJoinedError

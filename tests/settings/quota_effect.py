@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from harness.raw_client import encode_frame, produce_request
+from harness.raw.raw_client import encode_frame, produce_request
 from millstream.security.audit_event import AUDIT_TOPIC
 from millstream.wire.messages.alter_client_quotas import AlterClientQuotasRequest
 from millstream.wire.messages.create_topics import CreateTopicsRequest

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 from unittest import mock
 
-from harness.raw_client import fetch_request
+from harness.raw.raw_client import fetch_request
 from millstream.replication.follower.fetcher import ReplicaFetcher
 from millstream.wire.framing import parse_request_header
 from millstream.wire.messages.alter_partition_reassignments import (

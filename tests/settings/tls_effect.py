@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from harness.tls_process import HOSTS, exchange
+from harness.process.tls_process import HOSTS, exchange
 from millstream.broker.config.broker_config import ConfigError
 from millstream.security.certificate import parse_certificate
 from millstream.security.local_authority import LocalAuthority

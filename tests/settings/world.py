@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from harness.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
+from harness.raw.raw_client import PRODUCE_BY_NAME, fetch_request, produce_request, response_class
 from millstream.broker.config.broker_config import BrokerConfig, definition_of
 from millstream.broker.config.config_source import variable_of
 from millstream.broker.context import Services

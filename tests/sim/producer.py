@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from harness.history import Outcome, Send
-from harness.raw_client import produce_request, values_batch
+from harness.raw.raw_client import produce_request, values_batch
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from millstream.wire.messages.produce import ProduceResponse

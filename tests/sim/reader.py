@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from harness.history import Outcome, Poll, Seen
-from harness.raw_client import records_of
+from harness.raw.raw_client import records_of
 from millstream.records.batch import scan
 from millstream.records.control import read_marker
 from millstream.replication.peer import PeerError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.fault_supervisor import FaultSupervisor
+from harness.in_process.fault_supervisor import FaultSupervisor
 from sim.loop import VirtualLoop
 
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 from harness.history import Assign, Outcome, Poll, Send, Step
-from harness.raw_client import values_batch
+from harness.raw.raw_client import values_batch
 from millstream.model.error import ErrorCode
 from millstream.replication.peer import PeerError
 from millstream.wire.messages.add_offsets_to_txn import (

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from google.protobuf.wrappers_pb2 import StringValue
 from typer.testing import CliRunner
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from harness.spark_reading import options_for, read_client
 from millstream.cli.main import build
 from millstream.client.serializer import AvroSerializer

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from harness.secure_kafka import SCRAM_MODULE, make_certificates, secure_kafka
+from harness.process.secure_kafka import SCRAM_MODULE, make_certificates, secure_kafka
 from harness.spark_reading import read_source
 from millstream.model.error import BrokerError
 from millstream.spark.error import ProtocolError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from harness.spark_cluster import SparkCluster
+from harness.process.spark_cluster import SparkCluster
 from harness.spark_reading import read_client
 from millstream.client.dead_letter import DeadLetterTopic
 from millstream.testing.broker import LocalBroker

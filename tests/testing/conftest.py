@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from harness.raw_client import RawClient
+from harness.raw.raw_client import RawClient
 from millstream.testing.broker import LocalBroker
 
 Connect = Callable[[], RawClient]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.broker.config.broker_config import ConfigError
 from millstream.client import Consumer as OwnConsumer
 from millstream.client import Producer as OwnProducer

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import Closed, produce_request, values_batch
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import Closed, produce_request, values_batch
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 

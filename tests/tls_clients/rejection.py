@@ -13,9 +13,9 @@ from aiokafka.errors import KafkaError
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from harness.java import CACHE, JVM, class_path
 from harness.leftover import collecting
-from harness.tls_process import TlsHome
+from harness.process.tls_process import TlsHome
+from harness.tool.java import CACHE, JVM, class_path
 
 SECONDS_MAX = 60.0
 #: kafka-python warns when it is imported, so it runs in a process of its own.

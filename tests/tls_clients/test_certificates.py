@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from harness.broker_process import HOST, wait_until
-from harness.raw_client import Closed, RawClient
-from harness.tls_process import HOSTS, TlsBroker, TlsHome, exchange
+from harness.process.broker_process import HOST, wait_until
+from harness.process.tls_process import HOSTS, TlsBroker, TlsHome, exchange
+from harness.raw.raw_client import Closed, RawClient
 from millstream.security.local_authority import LocalAuthority
 
 LISTENER = "listener.name.ssl."

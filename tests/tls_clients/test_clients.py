@@ -13,11 +13,11 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, Producer
 
-from harness.broker_process import HOST
-from harness.brokers import ONE, REPLICATED, THREE, Brokers
-from harness.java import JVM, class_path, require_java
-from harness.process_cluster import ProcessCluster
-from harness.tls_process import TlsBroker, TlsHome, with_tls_listener
+from harness.process.broker_process import HOST
+from harness.process.brokers import ONE, REPLICATED, THREE, Brokers
+from harness.process.process_cluster import ProcessCluster
+from harness.process.tls_process import TlsBroker, TlsHome, with_tls_listener
+from harness.tool.java import JVM, class_path, require_java
 
 VALUES = [f"value {number}".encode() for number in range(2000)]
 LINES = b"".join(value + b"\n" for value in VALUES)

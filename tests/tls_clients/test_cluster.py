@@ -6,10 +6,10 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer
 
-from harness.broker_process import HOST, wait_until
-from harness.brokers import REPLICATED, Brokers
-from harness.process_cluster import ProcessCluster
-from harness.tls_process import TlsHome, exchange, with_tls_listener
+from harness.process.broker_process import HOST, wait_until
+from harness.process.brokers import REPLICATED, Brokers
+from harness.process.process_cluster import ProcessCluster
+from harness.process.tls_process import TlsHome, exchange, with_tls_listener
 
 PARTITIONS = 6
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, ServerFailed
-from harness.etcd_process import EtcdCluster, require_etcd
-from harness.raw_client import RawClient
-from harness.tls_process import HOSTS, TlsHome
+from harness.process.broker_process import BrokerProcess, ServerFailed
+from harness.process.etcd_process import EtcdCluster, require_etcd
+from harness.process.tls_process import HOSTS, TlsHome
+from harness.raw.raw_client import RawClient
 from millstream.wire.messages.metadata import MetadataRequest
 
 

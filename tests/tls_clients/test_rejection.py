@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.java import CACHE, require_java
-from harness.tls_process import HOSTS, TlsBroker, TlsHome
+from harness.process.tls_process import HOSTS, TlsBroker, TlsHome
+from harness.tool.java import CACHE, require_java
 from tls_clients.rejection import CLIENTS, RejectedError
 
 each_client = pytest.mark.parametrize("client", CLIENTS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.replica_home import ReplicaHome, picture
+from harness.in_process.replica_home import ReplicaHome, picture
 from millstream.metadata.image import ClusterImage, ImageDelta
 from millstream.model.error import ErrorCode
 from millstream.model.failure import CallbackFailures

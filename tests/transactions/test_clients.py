@@ -14,7 +14,7 @@ from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 
 PARTITIONS = 3
 SECONDS_MAX = 20

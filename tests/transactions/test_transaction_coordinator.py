@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.replica_home import run_home, turns, turns_until
+from harness.in_process.replica_home import run_home, turns, turns_until
 from millstream.coordination.effects import Effects, ProducerIdAndEpoch
 from millstream.coordination.journal import JournalOptions
 from millstream.coordination.shard import ShardState

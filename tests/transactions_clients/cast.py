@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.brokers import Brokers
+from harness.process.brokers import Brokers
 from transactions_clients.actor import TRANSACTION_TIMEOUT_MS, all_partitions, partition_name
 from transactions_clients.program import Program
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.brokers import ONE, THREE, Brokers, started
+from harness.process.brokers import ONE, THREE, Brokers, started
 from transactions_clients.program import (
     FOLDER,
     MAY_BE_MISSING,

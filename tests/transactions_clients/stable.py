@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from harness.broker_process import wait_until
-from harness.brokers import Brokers
-from harness.raw_client import RawClient
+from harness.process.broker_process import wait_until
+from harness.process.brokers import Brokers
+from harness.raw.raw_client import RawClient
 from millstream.wire.messages.list_offsets import LATEST, ListOffsetsRequest
 
 READ_COMMITTED = 1

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.brokers import started
+from harness.process.brokers import started
 from transactions_clients.program import Program
 from transactions_clients.stable import SETTINGS
 from transactions_clients.test_read_process_write import check_output

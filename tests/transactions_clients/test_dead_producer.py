@@ -18,9 +18,9 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.broker_process import wait_until
-from harness.brokers import Brokers
-from harness.raw_client import RawClient, records_of
+from harness.process.broker_process import wait_until
+from harness.process.brokers import Brokers
+from harness.raw.raw_client import RawClient, records_of
 from millstream.records.batch import scan
 from millstream.wire.messages.list_offsets import LATEST
 from transactions_clients.stable import quiet_end, stable_offset

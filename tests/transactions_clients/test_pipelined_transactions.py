@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from harness.brokers import Brokers
+from harness.process.brokers import Brokers
 from transactions_clients.actor import reader_settings
 from transactions_clients.program import Program
 from transactions_clients.sender import Sending, run_sender

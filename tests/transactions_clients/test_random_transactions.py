@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaError
 
-from harness.broker_process import wait_until
-from harness.brokers import ONE_IN_SOAK, THREE, Brokers, started
 from harness.checker import check, explain
 from harness.history import Operation, Outcome, Poll, Recorder, Seen, read_history
+from harness.process.broker_process import wait_until
+from harness.process.brokers import ONE_IN_SOAK, THREE, Brokers, started
 from harness.seed import choose_seed, report
 from transactions_clients.actor import (
     INPUT,

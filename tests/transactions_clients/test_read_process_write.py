@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from harness.brokers import COUNT_NAMES, Brokers, started
-from harness.raw_client import RawClient, records_of
+from harness.process.brokers import COUNT_NAMES, Brokers, started
+from harness.raw.raw_client import RawClient, records_of
 from harness.seed import choose_seed, report
 from millstream.records.batch import scan
 from transactions_clients.processor import POINTS

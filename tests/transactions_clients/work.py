@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from harness.broker_process import wait_until
-from harness.brokers import Brokers
-from harness.raw_transaction import GROUP, TRANSACTION
+from harness.process.broker_process import wait_until
+from harness.process.brokers import Brokers
+from harness.raw.raw_transaction import GROUP, TRANSACTION
 from transactions_clients.actor import connection, reader_settings
 from transactions_clients.processor import POINT_SECONDS_MAX, Processor, Reached, StuckError
 from transactions_clients.program import Program

@@ -10,10 +10,16 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
-from harness.server_set import ServerSet
-from harness.tls_process import TlsBroker, TlsHome, exchange
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.tls_process import TlsBroker, TlsHome, exchange
+from harness.raw.raw_client import (
+    RawClient,
+    fetch_request,
+    produce_request,
+    records_of,
+    values_batch,
+)
 from millstream.groups.group_coordinator import GroupCoordinator
 from millstream.model.error import ErrorCode
 from millstream.model.reply import Reply

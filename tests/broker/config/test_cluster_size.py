@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.log_home import StillClock
+from harness.in_process.log_home import StillClock
 from millstream.broker.config.cluster_size import ClusterSize
 from millstream.controller import decommission
 from millstream.metadata.catalog import Catalog

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from groups.coordinator_home import GroupHome, ReplyResults, commit_of
-from harness.log_home import make_batch
+from harness.in_process.log_home import make_batch
 from millstream.broker.lag.lag_collector import LagCollector, LagOptions
 from millstream.broker.lag.lag_sweep import LagSources, PartitionLag
 from millstream.broker.lag.partition_backlog import PartitionBacklogs

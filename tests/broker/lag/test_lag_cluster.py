@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
 from harness.lag_scrape import HOUR_S, Place, Readers, Scrape
-from harness.process_cluster import ProcessCluster
-from harness.raw_transaction import GROUP
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_transaction import GROUP
 from millstream.wire.messages.metadata import MetadataRequest
 
 PARTITIONS = 6

@@ -9,7 +9,7 @@ import pytest
 
 from broker.lag.lag_home import World, run
 from groups.coordinator_home import PARTITION_COUNT
-from harness.log_home import NOW_MS
+from harness.in_process.log_home import NOW_MS
 from millstream.broker.lag import partition_backlog
 from millstream.broker.lag.partition_backlog import UNLIMITED
 from millstream.log.reading import backlog

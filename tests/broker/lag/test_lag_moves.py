@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from harness.broker_process import wait_until
+from harness.in_process.server_set import HOST, ServerSet
 from harness.lag_scrape import HOUR_S, Place, Readers, Scrape
-from harness.server_set import HOST, ServerSet
+from harness.process.broker_process import wait_until
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.wire.api import ApiKey
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from broker.lag.lag_home import World, run
-from harness.raw_client import Closed, RawClient, values_batch
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.raw.raw_client import Closed, RawClient, values_batch
 from millstream.broker.handlers import describe_backlog
 from millstream.broker.lag.partition_backlog import (
     UNLIMITED,

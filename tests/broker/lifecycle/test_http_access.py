@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
-from harness.server_set import HOST, ServerSet
+from harness.in_process.server_set import HOST, ServerSet
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.lifecycle.http_access import _token_source, http_guard
 from millstream.broker.lifecycle.listener_tls import BrokerTls

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.broker_home import NODE_ID, BrokerHome, append, record_of, run
+from harness.in_process.broker_home import NODE_ID, BrokerHome, append, record_of, run
 from millstream.broker.lifecycle import leader_epoch
 from millstream.broker.lifecycle.leader_epoch import raise_leader_epochs
 from millstream.broker.lifecycle.local_storage import LocalStorage

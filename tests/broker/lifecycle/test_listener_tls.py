@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tls_process import HOSTS, TlsHome
+from harness.process.tls_process import HOSTS, TlsHome
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.lifecycle import listener_tls

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_home import (
+from harness.in_process.broker_home import (
     NODE_ID,
     BrokerHome,
     append,
@@ -15,7 +15,7 @@ from harness.broker_home import (
     registered,
     run,
 )
-from harness.replica_set import until
+from harness.in_process.replica_set import until
 from millstream.broker.lifecycle.local_storage import LocalStorage
 from millstream.log.directory.data_directory import CLEAN_MARKER, META, WrongDirectoryError
 from millstream.log.directory.lock import DirectoryInUseError

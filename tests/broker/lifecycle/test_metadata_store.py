@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess, ServerFailed, free_port, wait_until
-from harness.etcd_process import EtcdCluster, require_etcd
+from harness.process.broker_process import BrokerProcess, ServerFailed, free_port, wait_until
+from harness.process.etcd_process import EtcdCluster, require_etcd
 from millstream.broker.config.broker_config import BrokerConfig, ConfigError
 from millstream.broker.lifecycle.metadata_store import etcd_options
 from millstream.env.disk import SystemDisk

@@ -10,8 +10,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.broker_home import NODE_ID, BrokerHome, create_topic, record_of, registered, run
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.broker_home import (
+    NODE_ID,
+    BrokerHome,
+    create_topic,
+    record_of,
+    registered,
+    run,
+)
+from harness.in_process.reply_receiver import RecordedReplies
 from millstream.broker.context import ConnectedClient, Context, Services
 from millstream.broker.lifecycle.metadata_update import MetadataUpdates
 from millstream.broker.lifecycle.runtime import Runtime

@@ -7,10 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster
-from harness.raw_client import RawClient, values_batch
-from harness.replica_set import ReplicaSet, run, until
+from harness.in_process.replica_set import ReplicaSet, run, until
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.broker.lifecycle.replica_sync import sync_problem
 from millstream.metadata.registration import Registration
 from millstream.model.sentinel import NO_LEADER

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_home import NODE_ID, BrokerHome, append, record_of, registered, run
+from harness.in_process.broker_home import NODE_ID, BrokerHome, append, record_of, registered, run
 from millstream.broker.context import Services
 from millstream.broker.lifecycle.runtime import Runtime
 from millstream.broker.lifecycle.service_builder import ServiceBuilder

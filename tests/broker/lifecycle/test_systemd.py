@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 from millstream.broker.lifecycle.systemd import Systemd
 
 WAIT_S_MAX = 60.0

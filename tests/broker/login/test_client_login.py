@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import Closed, RawClient, encode_frame, values_batch
-from harness.raw_login import authenticate, handshake, log_in, log_in_by_token
-from harness.server_set import HOST, ServerSet
+from harness.in_process.server_set import HOST, ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import Closed, RawClient, encode_frame, values_batch
+from harness.raw.raw_login import authenticate, handshake, log_in, log_in_by_token
 from harness.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 from millstream.broker.login.authentication import THREADS_MAX, Authentication
 from millstream.broker.login.client_login import VERSION_REQUESTS_MAX

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient, records_of, values_batch
-from harness.server_set import HOST, ServerSet
+from harness.in_process.server_set import HOST, ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient, records_of, values_batch
 from millstream.broker.login.peer_login import PeerLogin
 from millstream.env.network import SystemNetwork
 from millstream.net.peer_network import PeerNetwork

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 import uvloop
 
-from harness.tls_process import HOSTS, TlsHome
+from harness.process.tls_process import HOSTS, TlsHome
 from millstream.broker.metrics.broker_metrics import Metrics
 from millstream.broker.metrics.http import HttpServer
 from millstream.broker.metrics.http_guard import HttpGuard

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, values_batch
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient, values_batch
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest
 from millstream.wire.messages.offset_commit import OffsetCommitRequest
 

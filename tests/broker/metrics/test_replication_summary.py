@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.replica_set import ReplicaSet, run, until
+from harness.in_process.replica_set import ReplicaSet, run, until
 from millstream.broker.metrics.replication_summary import ReplicationSummary
 from millstream.controller import decommission
 from millstream.env.clock import SystemClock

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.manual_clock import ManualClock
+from harness.in_process.manual_clock import ManualClock
 from millstream.broker.quota.client_throttle import ClientThrottle, MutationQuota
 from millstream.metadata.security_record import QuotaEntity, Quotas
 from millstream.model.error import BrokerError, ErrorCode

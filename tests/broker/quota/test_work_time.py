@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from harness.manual_clock import ManualClock
+from harness.in_process.manual_clock import ManualClock
 from millstream.broker.quota.work_time import MeasuredWork
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from harness import otlp
-from harness.manual_clock import ManualClock
+from harness.in_process.manual_clock import ManualClock
 from millstream.broker.context import ConnectedClient, Context
 from millstream.broker.telemetry import telemetry as module
 from millstream.broker.telemetry.instance import ClientInstance

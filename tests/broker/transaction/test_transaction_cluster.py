@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient
-from harness.raw_transaction import (
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
+from harness.raw.raw_transaction import (
     CLASSIC_END,
     CLASSIC_PRODUCE,
     GROUP,
@@ -21,7 +22,6 @@ from harness.raw_transaction import (
     fetch_offset,
     find_coordinator,
 )
-from harness.server_set import ServerSet
 from millstream.groups.offsets_topic import OFFSETS_TOPIC
 from millstream.model.error import ErrorCode
 from millstream.transactions.state_topic import TRANSACTIONS_TOPIC

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from broker.transaction.test_transaction_cluster import LEADER, TOPIC, Scene, retried
-from harness.broker_process import wait_until
-from harness.raw_client import produce_request
-from harness.raw_transaction import CLASSIC_END, CLASSIC_PRODUCE
-from harness.server_set import ServerSet
+from harness.in_process.server_set import ServerSet
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import produce_request
+from harness.raw.raw_transaction import CLASSIC_END, CLASSIC_PRODUCE
 from millstream.broker.transaction.remote_admission import AdmittingCoordinator
 from millstream.broker.transaction.transaction_queue import QueueKey, TransactionQueues
 from millstream.coordination.effects import ProducerIdAndEpoch

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cli.conftest import Outcome, Run
-from harness.principal_server import PrincipalServerSet
-from harness.raw_client import values_batch
+from harness.in_process.principal_server import PrincipalServerSet
+from harness.raw.raw_client import values_batch
 from millstream.model.error import ErrorCode
 
 

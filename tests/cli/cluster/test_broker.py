@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.process_cluster import ProcessCluster
+from harness.process.broker_process import wait_until
+from harness.process.process_cluster import ProcessCluster
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

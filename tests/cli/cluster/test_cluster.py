@@ -17,8 +17,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from harness.broker_process import free_port, wait_until
-from harness.etcd_process import require_etcd
+from harness.process.broker_process import free_port, wait_until
+from harness.process.etcd_process import require_etcd
 from millstream.cli.cluster.cluster import PartitionRow
 from millstream.cli.cluster.cluster_up import _replication_settings, _split
 

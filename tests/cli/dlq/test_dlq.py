@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Producer
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

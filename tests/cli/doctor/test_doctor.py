@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from harness.broker_process import free_port
+from harness.process.broker_process import free_port
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

@@ -5,7 +5,7 @@ import resource
 import threading
 from pathlib import Path
 
-from harness.broker_process import free_port
+from harness.process.broker_process import free_port
 from millstream.cli.doctor.finding import CheckState
 from millstream.cli.doctor.host_check import (
     check_disk,

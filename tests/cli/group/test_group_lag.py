@@ -16,8 +16,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from harness.broker_process import wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
 from millstream.cli.group import group_lag, unread
 from millstream.cli.group.lag_reader import lag_of
 from millstream.cli.group.unread import FirstUnread

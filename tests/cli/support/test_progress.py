@@ -7,7 +7,7 @@ import time
 import pytest
 from rich.console import Console
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.cli.support.progress import progress
 
 

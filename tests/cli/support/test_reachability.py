@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.broker_process import free_port
+from harness.process.broker_process import free_port
 from millstream.cli.support.failure import CommandError, ExitCode
 from millstream.cli.support.reachability import parse_address, require_broker
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from cli.conftest import Run
-from harness.tls_process import TlsBroker, TlsHome, exchange
+from harness.process.tls_process import TlsBroker, TlsHome, exchange
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.brokers import COUNT_NAMES, Brokers, started
+from harness.process.broker_process import wait_until
+from harness.process.brokers import COUNT_NAMES, Brokers, started
 from millstream.client import Admin, ConfigResource, Partition, Producer
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient, values_batch
-from harness.raw_transaction import (
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient, values_batch
+from harness.raw.raw_transaction import (
     CLASSIC_PRODUCE,
     RawProducer,
     committed_values,

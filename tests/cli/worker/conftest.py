@@ -17,7 +17,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.broker_process import HOST, free_port, wait_until
+from harness.process.broker_process import HOST, free_port, wait_until
 
 SECONDS_MAX = 60.0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness.broker_process import HOST, free_port, wait_until
+from harness.process.broker_process import HOST, free_port, wait_until
 from millstream import Consumer, Producer
 
 if TYPE_CHECKING:

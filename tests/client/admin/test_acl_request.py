@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.principal_server import PrincipalServerSet
+from harness.in_process.principal_server import PrincipalServerSet
 from millstream import Acl, AclFilter, Admin, AsyncAdmin, BrokerError, UsageError
 
 READ = Acl(principal="User:alice", operation="Read", resource_type="TOPIC", resource_name="orders")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import (
     Admin,
     BrokerError,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.brokers import COUNT_NAMES, REPLICATED, Brokers, started
+from harness.process.broker_process import wait_until
+from harness.process.brokers import COUNT_NAMES, REPLICATED, Brokers, started
 from millstream.client import (
     Admin,
     BrokerError,

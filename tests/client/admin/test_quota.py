@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 from millstream.client import Admin, AsyncAdmin, BrokerError, QuotaEntity
 
 

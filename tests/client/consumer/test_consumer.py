@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import (
     Admin,
     ClosedError,

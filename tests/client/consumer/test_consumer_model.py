@@ -34,7 +34,7 @@ from hypothesis.stateful import (
 )
 
 from harness.consumer_face import AsyncFace, SyncFace
-from harness.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer, MemoryProducer
+from harness.in_process.memory_kafka import TOPIC, MemoryCluster, MemoryConsumer, MemoryProducer
 from millstream.client import (
     AsyncConsumer,
     Consumer,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Consumer, Partition, Producer
 
 PARTITIONS = 4

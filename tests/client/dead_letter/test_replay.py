@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Admin, Consumer, Producer
 from millstream.client.dead_letter import DeadLetterTopic, Replay, Selection
 from millstream.client.dead_letter.letter import LetterId

@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.process.broker_process import BrokerProcess, wait_until
 from harness.seed import choose_seed
 from millstream.client import AsyncConsumer
 from millstream.client import Consumer as OwnConsumer

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client.dedup import Store, StoreError, postgres_store, record_once, sqlite_store
 from millstream.client.dedup.redis_store import RedisStore
 from millstream.client.dedup.sql_store import table_definition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from client.outbox.outbox_home import OutboxHome
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 
 _topics = count()
 

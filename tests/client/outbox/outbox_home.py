@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client.outbox import Outbox
 from millstream.client.outbox.address import database_at
 from millstream.client.outbox.schema import TABLE_DEFAULT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from client.outbox.outbox_home import OutboxHome, values_by_key
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Admin, ConfigResource
 
 #: Relays compress batches, and these do not compress well.

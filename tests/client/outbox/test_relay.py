@@ -9,7 +9,7 @@ import time
 import pytest
 
 from client.outbox.outbox_home import OutboxHome, committed_records, values_by_key
-from harness.broker_process import BrokerProcess, wait_until
+from harness.process.broker_process import BrokerProcess, wait_until
 from harness.seed import choose_seed
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from client.outbox.outbox_home import OutboxHome, values_by_key
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client.outbox.sink import Sink, SinkError, prepare
 from millstream.client.outbox.source import BatchLimit, Event, ShardSource, ShardTakenError
 from millstream.client.outbox.takeover import ShardTakeover

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.broker_process import free_port, wait_until
+from harness.process.broker_process import free_port, wait_until
 from millstream.client import (
     BufferFull,
     ClosedError,

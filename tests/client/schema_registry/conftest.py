@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from harness.fake_registry import FakeRegistry
-from harness.registry_process import RegistryProcess, require_registry
+from harness.process.registry_process import RegistryProcess, require_registry
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from harness import order_schema as order
-from harness.broker_process import HOST, free_port
 from harness.fake_registry import FakeRegistry
+from harness.process.broker_process import HOST, free_port
 from millstream.client.error import (
     RegistryError,
     RegistryUnavailable,

@@ -9,7 +9,7 @@ import pytest
 from opentelemetry import trace
 
 from client.conftest import new_topic
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from harness.span_store import SpanStore, header_of, links_of, parent_of
 from millstream.client import Consumer, Job, Producer, Worker
 from millstream.client.dead_letter import DeadLetterTopic, Replay, Selection

@@ -14,7 +14,7 @@ from typing import Self
 
 import pytest
 
-from harness.broker_process import BrokerProcess
+from harness.process.broker_process import BrokerProcess
 from millstream.client import Admin, Consumer, Producer
 
 WORKER = Path(__file__).with_name("killed_worker.py")

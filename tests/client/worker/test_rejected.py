@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
+from harness.process.broker_process import BrokerProcess, wait_until
 from millstream.client import (
     Admin,
     ConfigResource,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Admin, Producer, UsageError, Worker
 from millstream.client.record import Partition
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream import client
 from millstream.client import (
     Admin,

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from kafka_tools.parity.peer import Peer
 from kafka_tools.parity.step import Run, Start, Step, Stop
 from kafka_tools.runner import Result, RunningTool, ToolRunner

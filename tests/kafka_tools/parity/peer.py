@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-from harness.broker_process import BrokerProcess
-from harness.kafka_process import kafka_broker
+from harness.process.broker_process import BrokerProcess
+from harness.process.kafka_process import kafka_broker
 
 #: Settings of both brokers: groups rebalance at once, and internal topics are small.
 _SETTINGS: Mapping[str, object] = {

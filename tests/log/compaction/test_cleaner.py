@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.log_home import StillClock
+from harness.in_process.log_home import StillClock
 from millstream.env.disk import Buffer, Disk, File, SystemDisk
 from millstream.env.supervisor import Supervisor
 from millstream.log.compaction.cleaner import Cleaner, CleanerOptions

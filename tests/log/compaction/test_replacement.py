@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, UnsyncedDisk, append, make_batch, read_values
+from harness.in_process.log_home import LogHome, UnsyncedDisk, append, make_batch, read_values
 from millstream.log.log import PartitionLog
 from millstream.log.reading.slice import LogSlice
 from millstream.log.segment import Segment

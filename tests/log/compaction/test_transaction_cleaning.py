@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.log_home import LogHome, UnsyncedDisk
+from harness.in_process.log_home import LogHome, UnsyncedDisk
 from log.committed_reader import read_committed
 from millstream.log.compaction.cleaner import Cleaner, CleanerOptions
 from millstream.log.index.transaction_index import AbortedTransaction

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.log.directory.checkpoint import (
     read_epochs,
     read_offsets,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, append, make_batch, read_values
+from harness.in_process.log_home import LogHome, append, make_batch, read_values
 from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
 from millstream.log.directory.data_directory import (

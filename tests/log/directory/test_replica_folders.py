@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.log.directory.replica_folders import REPLICA_FOLDERS, ReplicaFolders
 
 ONE, OTHER = bytes(15) + b"\x05", bytes(15) + b"\x06"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, UnsyncedDisk, append
+from harness.in_process.log_home import LogHome, UnsyncedDisk, append
 from millstream.env.disk import File, SystemFile
 from millstream.log.flush.flusher import Flusher
 from millstream.model.config import TopicConfig

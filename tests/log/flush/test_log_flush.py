@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.log_home import LogHome, append
+from harness.in_process.log_home import LogHome, append
 
 
 def test_a_log_without_changes_needs_no_flush(home: LogHome) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import NOW_MS, LogHome, UnsyncedDisk, append, make_batch
+from harness.in_process.log_home import NOW_MS, LogHome, UnsyncedDisk, append, make_batch
 from log.full_disk import FullDisk
 from millstream.env.disk import File, SystemDisk
 from millstream.log.files import FileCache

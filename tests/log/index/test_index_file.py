@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.log.files import FileCache
 from millstream.log.index.offset_index import OffsetIndex
 from millstream.log.index.time_index import TimeIndex

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.log_home import UnsyncedDisk
+from harness.in_process.log_home import UnsyncedDisk
 from millstream.log.files import FileCache
 from millstream.log.index.transaction_index import AbortedTransaction, TransactionIndex
 

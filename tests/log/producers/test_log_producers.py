@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.log_home import LogHome, append, make_batch
+from harness.in_process.log_home import LogHome, append, make_batch
 from millstream.model.config import TopicConfig
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.log_home import make_batch
+from harness.in_process.log_home import make_batch
 from millstream.log.producers.producer_state import ProducerState
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness.log_home import UnsyncedDisk, make_batch
+from harness.in_process.log_home import UnsyncedDisk, make_batch
 from millstream.log.producers.producer_state import ProducerState
 from millstream.log.producers.snapshot import ProducerSnapshots
 from millstream.records.batch import read_header

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.log_home import NOW_MS, LogHome, make_batch
-from harness.log_home import append as append_plain
+from harness.in_process.log_home import NOW_MS, LogHome, make_batch
+from harness.in_process.log_home import append as append_plain
 from log.transaction_model import Driver
 from millstream.log.index.transaction_index import AbortedTransaction
 from millstream.log.log import AppendResult, PartitionLog

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import NOW_MS, SMALL, LogHome, append, make_batch
+from harness.in_process.log_home import NOW_MS, SMALL, LogHome, append, make_batch
 from millstream.log.log import PartitionLog
 from millstream.log.reading import backlog
 from millstream.log.reading.backlog import (

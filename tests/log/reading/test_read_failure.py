@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import LogHome, UnsyncedDisk, append, make_batch
+from harness.in_process.log_home import LogHome, UnsyncedDisk, append, make_batch
 from millstream.env.disk import File
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.model.topic import TopicPartition

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.log_home import LogHome, append, make_batch, read_batches
+from harness.in_process.log_home import LogHome, append, make_batch, read_batches
 from millstream.log.reading.walk import DamagedLogError
 from millstream.model.config import TopicConfig
 from millstream.model.error import ErrorCode

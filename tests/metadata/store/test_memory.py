@@ -21,8 +21,8 @@ from millstream.metadata.store.port import (
 )
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness.manual_clock import ManualClock
-from harness.store_contract import StoreContract, collect
+from harness.in_process.manual_clock import ManualClock
+from harness.in_process.store_contract import StoreContract, collect
 
 
 class TestContract(StoreContract):

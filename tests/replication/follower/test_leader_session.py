@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.log_home import StillClock, UnsyncedDisk, append
-from harness.raw_client import values_batch
+from harness.in_process.log_home import StillClock, UnsyncedDisk, append
+from harness.raw.raw_client import values_batch
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import PartitionRecord
 from millstream.model.config import TopicConfig

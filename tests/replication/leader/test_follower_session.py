@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
-from harness.log_home import StillClock, UnsyncedDisk
-from harness.raw_client import records_of, values_batch
-from harness.replica_set import HOST, LISTENER, ReplicaSet, run, until
-from harness.reply_receiver import RecordedReplies
+from harness.in_process.log_home import StillClock, UnsyncedDisk
+from harness.in_process.replica_set import HOST, LISTENER, ReplicaSet, run, until
+from harness.in_process.reply_receiver import RecordedReplies
+from harness.raw.raw_client import records_of, values_batch
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory
 from millstream.metadata.cluster_record import BrokerRecord, Endpoint, PartitionRecord, broker_key

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.log_home import UnsyncedDisk
-from harness.raw_client import values_batch
-from harness.replica_set import run, until
+from harness.in_process.log_home import UnsyncedDisk
+from harness.in_process.replica_set import run, until
+from harness.raw.raw_client import values_batch
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.raw_client import values_batch
+from harness.raw.raw_client import values_batch
 from millstream.model.error import BrokerError, ErrorCode
 from millstream.records.batch import BatchHeader, read_header
 from millstream.replication.leader.rejected_producer import RejectedProducers

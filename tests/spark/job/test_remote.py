@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.spark.job.content import KEEPING, messages_of, some_messages
 
-from harness.spark_connect import spark_connect_server
+from harness.process.spark_connect import spark_connect_server
 from harness.topic_content import read_messages, write_messages
 from millstream.spark import hide_secrets, read_topic_history
 from millstream.spark.job import (

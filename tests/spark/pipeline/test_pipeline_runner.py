@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
-from harness.spark_connect import spark_connect_server
+from harness.process.broker_process import wait_until
+from harness.process.spark_connect import spark_connect_server
 from millstream import Admin, Producer
 from millstream.client.dead_letter import DeadLetterTopic
 from millstream.testing.broker import LocalBroker

@@ -28,8 +28,8 @@ from typing import Any, Self
 import psutil
 from confluent_kafka import Producer
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient
 from spark.sink.copy_program import Plan
 from spark.sink.direct_query import committed
 

@@ -116,7 +116,7 @@ def _shaped(frame: DataFrame, plan: Plan) -> DataFrame:
 
 def wait_for(brake: Path) -> None:
     """Wait in the first attempt of the first task. A later attempt creates a file."""
-    from harness.broker_process import wait_until
+    from harness.process.broker_process import wait_until
 
     context = TaskContext.get()
     assert context is not None

@@ -24,8 +24,8 @@ from typing import Any
 
 import psutil
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.raw.raw_client import RawClient
 from spark.sink.direct_query import DirectQuery
 
 TASKS = 2

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
+from harness.process.spark_cluster import SparkCluster
 from harness.seed import choose_seed
-from harness.spark_cluster import SparkCluster
 from spark.sink.copy_harness import SECONDS_MAX, Copy, Driver
 from spark.sink.step_hook import environment
 

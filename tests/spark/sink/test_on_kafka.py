@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from harness.broker_process import wait_until
-from harness.kafka_process import running_kafka
+from harness.process.broker_process import wait_until
+from harness.process.kafka_process import running_kafka
 from millstream.spark.error import ProtocolError
 from spark.sink.direct_query import DirectQuery, Killed, committed
 

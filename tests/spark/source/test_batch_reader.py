@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import Row as SparkRow
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from harness.spark_reading import Row, options_for, produce_values, read_client
 from millstream.spark.progress import commit_progress
 from millstream.testing.broker import LocalBroker

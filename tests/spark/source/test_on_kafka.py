@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from harness.kafka_process import kafka_broker
-from harness.raw_client import RawClient
+from harness.process.kafka_process import kafka_broker
+from harness.raw.raw_client import RawClient
 from harness.spark_reading import Row, options_for, random_records, read_client, read_source
 from millstream.records.builder import build_batch
 from millstream.records.compression import CompressionType

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from confluent_kafka import Producer
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from harness.spark_reading import (
     Row,
     options_for,

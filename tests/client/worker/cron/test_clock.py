@@ -12,7 +12,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Admin, Consumer, Job, Producer, UsageError, Worker
 from millstream.client.worker.cron.tick_log import TOPIC_CONFIG
 

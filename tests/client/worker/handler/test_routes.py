@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client import Admin, Job, Producer, UsageError, Worker
 from millstream.client.dead_letter import DeadLetterTopic
 

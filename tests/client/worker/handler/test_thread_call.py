@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from harness.broker_process import wait_until
+from harness.process.broker_process import wait_until
 from millstream.client.worker.handler.thread_call import CallThreads
 
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.etcd_process import EtcdCluster, EtcdMember, require_etcd
+from harness.process.etcd_process import EtcdCluster, EtcdMember, require_etcd
 from harness.seed import choose_seed
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from harness.etcd_process import EtcdCluster, require_etcd
+from harness.process.etcd_process import EtcdCluster, require_etcd
 from millstream.env.clock import SystemClock
 from millstream.env.supervisor import Supervisor
 from millstream.metadata.catalog import Catalog
@@ -43,7 +43,7 @@ from millstream.metadata.store.port import (
 from millstream.model.config import TopicConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
-from harness.store_contract import StoreContract, collect
+from harness.in_process.store_contract import StoreContract, collect
 
 _prefixes = (f"test-{n}" for n in itertools.count())
 

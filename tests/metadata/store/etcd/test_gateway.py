@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from harness.broker_process import HOST, free_port
+from harness.process.broker_process import HOST, free_port
 from millstream.env.clock import SystemClock
 from millstream.metadata.store.etcd import gateway_message as message
 from millstream.metadata.store.etcd.address import EtcdOptions, parse_etcd_address

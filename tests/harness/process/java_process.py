@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from harness.java import JVM, class_path, log_to_file
+from harness.tool.java import JVM, class_path, log_to_file
 from millstream.process.server_process import ServerProcess
 
 #: The sets of jars that such programs need.

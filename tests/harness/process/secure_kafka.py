@@ -15,8 +15,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from harness.broker_process import HOST, free_port
-from harness.kafka_process import kafka_broker
+from harness.process.broker_process import HOST, free_port
+from harness.process.kafka_process import kafka_broker
 
 USER = "alice"
 PASSWORD = "pencil"

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import psycopg
 
-from harness.broker_process import HOST, free_port
-from harness.system_package import install_or_skip
+from harness.process.broker_process import HOST, free_port
+from harness.tool.system_package import install_or_skip
 from millstream.process.server_process import STOP_SECONDS_MAX, ServerProcess
 
 _SETTINGS = {"fsync": "off", "max_connections": "60", "shared_buffers": "64MB"}

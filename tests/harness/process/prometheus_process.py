@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from harness.broker_process import HOST, free_port
-from harness.system_package import install_or_skip
+from harness.process.broker_process import HOST, free_port
+from harness.tool.system_package import install_or_skip
 from millstream.process.readiness import responds
 from millstream.process.server_process import ServerProcess
 

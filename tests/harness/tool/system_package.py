@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-_INSTALL = Path(__file__).resolve().parents[2] / "scripts" / "install-system-packages"
+_INSTALL = Path(__file__).resolve().parents[3] / "scripts" / "install-system-packages"
 
 
 def install_or_skip(package: str, is_installed: Callable[[], object]) -> None:

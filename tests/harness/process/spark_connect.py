@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-from harness.broker_process import HOST, wait_until
+from harness.process.broker_process import HOST, wait_until
 
 _SECONDS_MAX = 120.0
 _HOME = Path(pyspark.__file__).parent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from harness.raw_client import RawClient
+from harness.raw.raw_client import RawClient
 from millstream.protocol.connection_setting import Login
 from millstream.protocol.sasl import Scram
 from millstream.wire.messages.sasl_authenticate import SaslAuthenticateRequest

@@ -6,7 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness.raw_client import RawClient, fetch_request, produce_request, records_of, values_batch
+from harness.raw.raw_client import (
+    RawClient,
+    fetch_request,
+    produce_request,
+    records_of,
+    values_batch,
+)
 from millstream.model.error import ErrorCode
 from millstream.records.batch import scan
 from millstream.records.control import read_marker

@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from harness.broker_process import wait_until
-from harness.server_set import ServerSet, _Server
+from harness.in_process.server_set import ServerSet, _Server
+from harness.process.broker_process import wait_until
 from millstream.broker.context import Services
 from millstream.broker.session import Session
 from millstream.metadata.security_record import AclResource

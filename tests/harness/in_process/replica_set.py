@@ -19,8 +19,8 @@ from typing import Any, Self, cast
 
 import msgspec
 
-from harness.log_home import UnsyncedDisk, read_values
-from harness.raw_client import fetch_request, produce_request, values_batch
+from harness.in_process.log_home import UnsyncedDisk, read_values
+from harness.raw.raw_client import fetch_request, produce_request, values_batch
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services

@@ -19,10 +19,10 @@ from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
-from harness.broker_process import wait_until
-from harness.fault_supervisor import FaultSupervisor
-from harness.log_home import UnsyncedDisk
-from harness.raw_client import RawClient
+from harness.in_process.fault_supervisor import FaultSupervisor
+from harness.in_process.log_home import UnsyncedDisk
+from harness.process.broker_process import wait_until
+from harness.raw.raw_client import RawClient
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.context import Services
 from millstream.broker.lifecycle.environment import Environment

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from harness.broker_process import HOST, BrokerProcess, free_port
-from harness.raw_client import encode_frame
+from harness.process.broker_process import HOST, BrokerProcess, free_port
+from harness.raw.raw_client import encode_frame
 from millstream.security.local_authority import LocalAuthority
 from millstream.wire.messages.api_versions import ApiVersionsRequest
 

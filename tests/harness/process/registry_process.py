@@ -8,8 +8,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harness.broker_process import HOST, free_port
-from harness.java import CACHE, JVM, require_java
+from harness.process.broker_process import HOST, free_port
+from harness.tool.java import CACHE, JVM, require_java
 from millstream.process.server_process import ServerProcess
 
 _FOLDER = CACHE / "schema-registry"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import redis
 
-from harness.broker_process import HOST, free_port
-from harness.system_package import install_or_skip
+from harness.process.broker_process import HOST, free_port
+from harness.tool.system_package import install_or_skip
 from millstream.process.server_process import ServerProcess
 
 

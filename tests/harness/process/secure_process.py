@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from harness.broker_process import HOST, BrokerProcess, free_port
+from harness.process.broker_process import HOST, BrokerProcess, free_port
 from millstream.security.local_authority import LocalAuthority
 
 ADMIN = "admin"

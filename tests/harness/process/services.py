@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from harness.postgres_process import PostgresProcess
+    from harness.process.postgres_process import PostgresProcess
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresProcess]:
-    from harness.postgres_process import PostgresProcess, require_postgres
+    from harness.process.postgres_process import PostgresProcess, require_postgres
 
     require_postgres()
     with PostgresProcess() as process:
@@ -22,7 +22,7 @@ def postgres() -> Iterator[PostgresProcess]:
 
 @pytest.fixture(scope="session")
 def redis_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    from harness.redis_process import RedisProcess, require_redis
+    from harness.process.redis_process import RedisProcess, require_redis
 
     require_redis()
     with RedisProcess(tmp_path_factory.mktemp("redis")) as process:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from harness.system_package import install_or_skip
+from harness.tool.system_package import install_or_skip
 from millstream.process.etcd_server import (
     NO_FSYNC,
     EtcdEndpoints,

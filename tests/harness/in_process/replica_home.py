@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from harness.log_home import StillClock
+from harness.in_process.log_home import StillClock
 from millstream.env.disk import SystemDisk
 from millstream.env.supervisor import Supervisor
 from millstream.log.directory.data_directory import LogDirectory

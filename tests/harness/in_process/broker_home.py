@@ -17,9 +17,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from harness.log_home import UnsyncedDisk
-from harness.raw_client import values_batch
-from harness.replica_set import until
+from harness.in_process.log_home import UnsyncedDisk
+from harness.in_process.replica_set import until
+from harness.raw.raw_client import values_batch
 from millstream.broker.config import part_options as options
 from millstream.broker.config.broker_config import BrokerConfig
 from millstream.broker.config.reconfiguration import Reconfiguration

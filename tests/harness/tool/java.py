@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 CACHE = REPOSITORY / ".cache"
 #: Sets of jars by their names in `tools.json`.
 FOLDERS = {"jars": CACHE / "jars", "kafka-applications": CACHE / "kafka-applications"}

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from harness.system_package import install_or_skip
+from harness.tool.system_package import install_or_skip
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 _CACHE = REPOSITORY / ".cache"
 _SET_UP = "scripts/setup-test-tools has not run since this tool was added"
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.etcd_process import EtcdCluster, require_etcd
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.etcd_process import EtcdCluster, require_etcd
+from harness.raw.raw_client import RawClient
 from millstream.model.error import ErrorCode
 from millstream.wire.messages.create_topics import CreateTopicsRequest
 from millstream.wire.messages.find_coordinator import FindCoordinatorRequest

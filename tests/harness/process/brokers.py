@@ -19,9 +19,9 @@ from typing import Final
 
 import pytest
 
-from harness.broker_process import BrokerProcess, wait_until
-from harness.process_cluster import ProcessCluster, coordinator_id
-from harness.raw_client import RawClient
+from harness.process.broker_process import BrokerProcess, wait_until
+from harness.process.process_cluster import ProcessCluster, coordinator_id
+from harness.raw.raw_client import RawClient
 from millstream.wire.messages.metadata import MetadataRequest
 
 #: The names of test parameters by number of brokers.

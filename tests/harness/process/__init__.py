@@ -1,0 +1,1 @@
+"""Servers as child processes: brokers, clusters, Apache Kafka, etcd, databases and others."""

@@ -1,0 +1,1 @@
+"""Programs that tests need: a JDK, Debian packages, the checkers of `deploy/`."""
