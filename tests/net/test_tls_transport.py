@@ -22,6 +22,7 @@ from harness.raw.tls_client import KeyUpdateClient
 from millstream.env.clock import SystemClock
 from millstream.env.disk import SystemDisk
 from millstream.env.network import SystemNetwork
+from millstream.model.failure import CallbackKind
 from millstream.model.principal import ANONYMOUS, Principal
 from millstream.net.connection import WRITE_BUFFER_BYTES_MAX, Connection
 from millstream.net.gate import ConnectionLimits, Gate
@@ -301,6 +302,28 @@ def test_the_certificate_names_the_client(run: Callable[..., None]) -> None:
         assert names == ["User:ANONYMOUS", "User:known"]
 
     run(scenario, client_auth=ClientAuth.REQUESTED)
+
+
+def test_a_handshake_ends_although_its_observer_raises(run: Callable[..., None]) -> None:
+    async def scenario(world: World) -> None:
+        seen: list[tuple[str, ...]] = []
+
+        def observe(*event: str) -> None:
+            seen.append(event)
+            raise RuntimeError("the observer is broken")
+
+        world.gate.on_failed_handshake = observe
+        reader, writer = await asyncio.open_connection(HOST, world.port)
+        writer.write(b"not TLS")
+        assert await reader.read() == b""
+        writer.close()
+        await until(lambda: not world.acceptor._handshakes)
+        ((listener, address, failure, reason),) = seen
+        assert (listener, address, failure) == ("", HOST, "not_tls")
+        assert "does not speak TLS" in reason
+        assert world.gate.failures.counts[CallbackKind.CONNECTION] == 1
+
+    run(scenario)
 
 
 def _reject_the_broker(port: int) -> None:

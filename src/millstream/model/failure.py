@@ -46,7 +46,7 @@ class CallbackKind(StrEnum):
     TRANSACTION_END = "transaction_end"
     #: Responses of other brokers.
     LINK = "link"
-    #: The check for stalled connections, and waits for request memory.
+    #: The check for stalled connections, waits for request memory, and observers of handshakes.
     CONNECTION = "connection"
     #: Requests that run as tasks, and handlers that raise.
     HANDLER = "handler"

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from millstream.env.clock import Clock
 from millstream.env.disk import Buffer
+from millstream.model.failure import CallbackKind
 from millstream.model.principal import Principal
 from millstream.net.gate import Admitted, Gate
 from millstream.net.rejection import RejectedRequestError, Rejection
@@ -323,7 +324,15 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             error = RejectedRequestError(Rejection.HANDSHAKE, reason, api="a TLS connection")
             gate.rejections.note(error, address, self._clock.monotonic())
         if gate.on_failed_handshake is not None:
-            gate.on_failed_handshake(self._connection.listener, address, failure, reason)
+            gate.failures.run(
+                CallbackKind.CONNECTION,
+                "a failed TLS handshake",
+                gate.on_failed_handshake,
+                self._connection.listener,
+                address,
+                failure,
+                reason,
+            )
         self._on_ended(self)
 
     # Input
