@@ -49,6 +49,15 @@ def test_from_init_to_a_drained_outbox(ask: Run, database: Path, topic: str) -> 
     assert sorted(consumed.out.split()) == ["0", "1", "2"]
 
 
+def test_only_init_creates_a_file(run: Run, database: Path, tmp_path: Path) -> None:
+    for command in ("status", "rejected", "relay"):
+        missing = run("outbox", command)
+        assert (missing.code, "does not exist: correct its path" in missing.error) == (1, True)
+    assert not database.exists()
+    nowhere = run("outbox", "init", "--database", f"sqlite:///{tmp_path}/none/app.db")
+    assert (nowhere.code, "cannot be opened: No such file" in nowhere.error) == (1, True)
+
+
 @pytest.mark.parametrize("sent", [True, False])
 def test_settle_marks_claimed_events_without_a_committed_offset(
     ask: Run, database: Path, topic: str, sent: bool

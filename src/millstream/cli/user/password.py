@@ -35,5 +35,8 @@ def read_password(variable: str | None) -> str:
         return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     password = sys.stdin.readline().rstrip("\r\n")
     if not password:
-        raise CommandError(ExitCode.USAGE, "standard input has no password.")
+        raise CommandError(
+            ExitCode.USAGE,
+            "standard input has no password: pipe it, or name a variable with --password-env.",
+        )
     return password

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,7 +72,12 @@ class SqliteDatabase:
         self.table = checked_name(table)
 
     def connect(self) -> sqlite3.Connection:
-        """Return a new connection."""
+        """Return a new connection. SQLite would create a missing file."""
+        if not os.path.exists(self.path):
+            raise SourceError(
+                f"the file {self.path!r} does not exist: correct its path, or create the outbox "
+                "with `millstream outbox init`."
+            )
         return sqlite3.connect(
             self.path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
@@ -79,6 +85,12 @@ class SqliteDatabase:
     def init(self, shards: int | None, *, notify: bool) -> bool:
         if shards not in (None, 1):
             raise SourceError("SQLite has one writer at a time: its outbox has one shard.")
+        try:
+            with open(self.path, "ab"):
+                pass
+        except OSError as error:
+            reason = error.strerror or error
+            raise SourceError(f"the file {self.path!r} cannot be opened: {reason}.") from error
         with self._writing() as connection:
             query = "SELECT 1 FROM sqlite_master WHERE name = ?"
             if connection.execute(query, [self.table]).fetchone():
