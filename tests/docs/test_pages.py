@@ -28,6 +28,9 @@ METRICS = "127.0.0.1:9644"
 #: A broker with TLS, which a page starts itself.
 SECURE = "127.0.0.1:9093"
 CLUSTER = "millstream cluster up"
+#: The brokers and the ports of etcd that this command starts with.
+CLUSTER_BROKERS = 3
+CLUSTER_ETCD_PORTS = 2
 ACLS = "millstream acl"
 #: The client of a page is anonymous.
 AUTHORIZER = {"authorizer.class.name": "millstream", "super.users": "User:ANONYMOUS"}
@@ -87,7 +90,8 @@ def _databases(text: str, request: pytest.FixtureRequest) -> dict[str, str]:
 
 def _cluster_ports() -> dict[str, str]:
     """Return what makes `cluster up` use free ports."""
-    port, http, etcd = free_port(), free_port(), free_port()
+    port, http = free_port(CLUSTER_BROKERS), free_port(CLUSTER_BROKERS)
+    etcd = free_port(CLUSTER_ETCD_PORTS)
     ports = f"{CLUSTER} --port {port} --http-port {http} --etcd-port {etcd}"
     return dict.fromkeys(BROKER, f"127.0.0.1:{port}") | {CLUSTER: ports}
 
