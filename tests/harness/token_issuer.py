@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,3 +139,20 @@ def issuer_server(issuer: TokenIssuer) -> Iterator[IssuerServer]:
         server.shutdown()
         server.server_close()
         thread.join(10)
+
+
+@contextmanager
+def server_without_http() -> Iterator[str]:
+    """Run a server that answers its first connection like SSH. Yields an HTTP URL of it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def respond() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        thread.join()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from harness.token_issuer import server_without_http
 from millstream.protocol.client_property import ClientProperties
 from millstream.protocol.connection_setting import OAuthLogin, connection_settings
 from millstream.protocol.error import ConnectionLost, SettingError
@@ -98,20 +98,11 @@ def test_an_endpoint_that_cannot_be_reached_is_reported() -> None:
 
 
 def test_an_endpoint_that_does_not_speak_http_is_reported() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def respond() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-        thread = threading.Thread(target=respond)
-        thread.start()
-        url = f"http://127.0.0.1:{server.getsockname()[1]}/token"
-        with pytest.raises(ConnectionLost, match="does not speak HTTP"):
-            fetch_token(OAuthLogin(url, "app", SECRET))
-        thread.join()
+    with (
+        server_without_http() as url,
+        pytest.raises(ConnectionLost, match="does not speak HTTP"),
+    ):
+        fetch_token(OAuthLogin(url, "app", SECRET))
 
 
 def test_a_token_is_kept_until_most_of_its_lifetime_has_passed() -> None:

@@ -302,6 +302,19 @@ def test_a_login_without_request_headers(secure: Secure, mechanism: str) -> None
     assert (secure.events[-1].principal, secure.events[-1].outcome) == ("User:alice", "ok")
 
 
+def test_a_request_that_arrives_with_the_last_message_of_a_login(secure: Secure) -> None:
+    with secure.client() as client:
+        begin_raw(client, "SCRAM-SHA-256")
+        scram = Scram(Login("SCRAM-SHA-256", "alice", "pencil"), "client-nonce")
+        send_token(client, scram.first())
+        final = scram.final(client.receive_frame())
+        request = encode_frame(MetadataRequest(topics=[]), 12, 7)
+        client.send_raw(len(final).to_bytes(4, "big") + final + request)
+        scram.check(client.receive_frame())
+        assert client.receive_frame()[:4] == (7).to_bytes(4, "big")
+        assert is_served(client)
+
+
 def test_a_token_without_request_headers(secure: Secure) -> None:
     for token, is_valid in ((TOKENS.token("dora"), True), (TOKENS.token(aud="other"), False)):
         with secure.client() as client:

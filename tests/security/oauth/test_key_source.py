@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.token_issuer import TokenIssuer, issuer_server
+from harness.token_issuer import TokenIssuer, issuer_server, server_without_http
 from millstream.security.oauth.key_source import KeySource, KeyTimes, fetch_keys, parse_keys
 from millstream.security.sasl.exchange import AuthenticationError
 
@@ -169,16 +168,5 @@ def test_a_file_and_an_endpoint(tmp_path: Path) -> None:
 
 
 def test_an_endpoint_that_does_not_speak_http() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def respond() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
-
-        thread = threading.Thread(target=respond)
-        thread.start()
-        with pytest.raises(OSError, match="does not speak HTTP"):
-            fetch_keys(f"http://127.0.0.1:{server.getsockname()[1]}/jwks")
-        thread.join()
+    with server_without_http() as url, pytest.raises(OSError, match="does not speak HTTP"):
+        fetch_keys(url)

@@ -51,6 +51,10 @@ class RawLogin:
         self._session = connection.hand_over(self)
 
     def receive(self, frame: memoryview) -> None:
+        if not self._login.is_in_progress:
+            # A request that arrived together with the last message of the login.
+            self._session.receive(frame)
+            return
         request = SaslAuthenticateRequest(auth_bytes=bytes(frame))
         try:
             outcome = self._login.authenticate(request, self._context)
