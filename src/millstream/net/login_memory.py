@@ -1,9 +1,9 @@
 """The memory for incomplete requests of clients that are not authenticated.
 
-It is not the memory for other requests: connections without a login must not make clients wait that
-are logged in. When it is used up, the largest incomplete request ends with its connection: the
-oldest one of about that size, or the new one if it is larger than all others. The messages of a
-login are small, so a login that arrives in parts is among the last to end.
+It is separate from the memory for other requests, so that clients which are logged in never wait
+for clients which are not. When it is used up, one connection is closed: of those with the largest
+incomplete requests the oldest, or the new one if its request is larger than all others. The
+messages of a login are small, so real logins are closed last.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The rules of delegation tokens (KIP-48): creation, renewal, expiry, and who may do what. Pure.
 
-A token has an owner, for whom clients log in with it, a requester, who created it, and renewers.
-Owner and renewers may renew and expire a token; the requester may see it too. A client that logs in
-with a token is in the groups of the login that created it. A token is valid until `expiry_ms`; a
-renewal sets a later time, at most `expiry_ms_max`. Times are in milliseconds since the epoch.
+A client that logs in with a token acts as the token's owner. The requester is the user who created
+the token. The owner and the renewers may renew and expire it. A requester who is neither may only
+see it. An owner who creates a token gives it the groups of the present login. A token is valid
+until `expiry_ms`; a renewal sets a later time, at most `expiry_ms_max`. Times are in milliseconds
+since the epoch.
 """
 
 from __future__ import annotations

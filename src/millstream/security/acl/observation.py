@@ -1,8 +1,8 @@
 """What principals needed while the authorizer was in learning mode. Pure.
 
 A row is a principal, an operation and a resource, with the last address and the last groups of the
-principal.
-The table is bounded: when it is full, new rows are counted and dropped, and the present rows stay.
+principal. The table is bounded: when it is full, new rows are counted and dropped, and the present
+rows stay.
 """
 
 from __future__ import annotations
