@@ -42,7 +42,7 @@ QUICK_CASES = [
     ("confluent-consumer", 3),
     ("aiokafka", 3),
     ("kafka-python", 3),
-    ("kafkajs", 3),
+    ("kafkajs", 1),
     ("java-consumer", 3),
 ]
 
